@@ -1,0 +1,72 @@
+"""The bounds on log p(X): the valid one, and the one the paper prints.
+
+Both are *augmented* bounds: S is part of the model, and q(S) stands at its optimum. A *collapsed* bound, with S
+summed out as in NumPyro's `Trace_ELBO` on the marginal model, is at least as high for the same factors; the two are not
+comparable with each other.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from ..model.data import Data
+from ..model.priors import Priors, negative_kl
+from ..model.problem import prepare
+from ..model.special import digamma
+from ..model.types import Array
+from .poisson import allocate, expected_total, log_base_measure
+from .posterior import Posterior
+
+
+def prior_terms(data: Data, priors: Priors, q: Posterior) -> Array:
+    """The bound less Σ x log M and less −Σ log Γ(x+1): everything that needs no product of the size of X.
+
+    −Σ_i (Σ_ν E_T)(Σ_τ E_V) − KL(q(T) ‖ p(T)) − E KL(q(V) ‖ p(V | λ)) − KL(q(λ) ‖ p(λ)).
+    """
+    terms = jnp.sum(negative_kl(q.T, priors.dictionary.expected()))
+    terms += jnp.sum(negative_kl(q.V, priors.coefficients.expected(q.lam, data)))
+    if q.lam is not None and priors.coefficients.hyperprior is not None:
+        terms += jnp.sum(negative_kl(q.lam, priors.coefficients.hyperprior.expected()))
+    return terms - expected_total(data, q.T.mean, q.V.mean)
+
+
+@jax.jit
+def _bound(data: Data, priors: Priors, q: Posterior) -> Array:
+    x_log_M = allocate(data, q.T.log_mean, q.V.log_mean).x_log_M
+    return x_log_M + log_base_measure(data) + prior_terms(data, priors, q)
+
+
+def bound(data: Data, priors: Priors, posterior: Posterior) -> float:
+    """The valid augmented bound ℒ ≤ log p(X), with q(S) at its optimum for these factors.
+
+    ℒ = Σ [x log M − log Γ(x+1)] − Σ_i (Σ_ν E_T)(Σ_τ E_V) − KL(q(T)‖p(T)) − KL(q(Λ)‖p(Λ))
+        + Σ_iτ [L_ΛΔᵀ − (E_ΛΔᵀ) ∘ E_V] + Σ_iτ H(q(v_iτ)),    M = exp(L_T) exp(L_V).
+
+    Args:
+        data: as made by `as_data`.
+        priors: the same that the factors were fitted with, or others to compare.
+        posterior: the factors, as in `Fit.posterior`.
+    """
+    data, priors, _ = prepare(data, priors, posterior.T.a.shape[1])
+    return float(_bound(data, priors, posterior))
+
+
+def paper_bound(data: Data, priors: Priors, posterior: Posterior) -> float:
+    """What the paper's (14) and its program compute: the valid bound plus `paper_bound_gap`. **Not a lower bound.**
+
+    They put log E[λ] where E[log λ] belongs (the other misprints of (14) are mended here; see the errata page). It
+    is kept to reproduce the paper's figures, never to compare models.
+    """
+    return bound(data, priors, posterior) + paper_bound_gap(data, posterior)
+
+
+def paper_bound_gap(data: Data, posterior: Posterior) -> float:
+    """Σ_ic N_c (log α_ic − ψ(α_ic)) ≥ 0 with α the shapes of q(λ): by how much `paper_bound` exceeds the valid bound.
+
+    Constant over the sweeps of a fit, but different between priors, ranks and class sizes.
+    """
+    if posterior.lam is None:
+        return 0.0
+    alpha = posterior.lam.a
+    return float(jnp.sum(jnp.asarray(data.group_sizes, alpha.dtype)[None, :] * (jnp.log(alpha) - digamma(alpha))))

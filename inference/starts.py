@@ -1,0 +1,115 @@
+"""Where inference starts: given means, random ones (the paper's), or ones read off the groups."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from ..model.data import Data
+from ..model.priors import Priors
+from ..model.types import Array
+
+
+class Start(NamedTuple):
+    """Starting means of T, V and λ; None is filled in by the method of `init`."""
+
+    T: Array | None = None
+    V: Array | None = None
+    lam: Array | None = None
+
+
+def start(T: Array | None = None, V: Array | None = None, lam: Array | None = None) -> Start:
+    """Explicit starting means, as the paper's program takes them.
+
+    Args:
+        T: features × components, nonnegative.
+        V: components × samples, nonnegative.
+        lam: components × groups, nonnegative. Where λ starts decides which priors work best: the paper's program
+            starts it at the prior mean aˡ∘bˡ (the default), the strong priors (aˡ ≥ 2048) do better from lam=aˡ.
+
+    What is left out is filled in by the method of `init`, for which `run` then needs a key:
+    `cavi.run(data, priors, key=key, start=cavi.start(lam=rates.a))`.
+    """
+    return Start(T, V, lam)
+
+
+def fill(start: Start | None, data: Data, priors: Priors, K: int, key: Array | None, init: str) -> Start:
+    """Check the means given and draw the others, all in double precision whatever JAX is set to.
+
+    Random numbers come from NumPy for the same reason: single and double precision start from the same point.
+    """
+    if init not in METHODS:
+        raise ValueError(f"expected init to be one of {', '.join(map(repr, METHODS))}; got {init!r}")
+    given = Start() if start is None else start
+    if not isinstance(given, Start):
+        raise ValueError(f"expected start as made by cavi.start(T=..., V=..., lam=...); got {type(start).__name__}")
+    hyperprior = priors.coefficients.hyperprior
+    if hyperprior is None and given.lam is not None:
+        raise ValueError(f"expected no lam, as {type(priors.coefficients).__name__} coefficients have none; got one")
+    shapes = Start((data.num_features, K), (K, data.num_samples), (K, data.num_groups))
+    for name, values, shape in zip(Start._fields, given, shapes, strict=True):
+        _check_mean(name, values, shape)
+    lam = given.lam
+    if hyperprior is not None:
+        lam = np.broadcast_to(np.asarray(hyperprior.mean if lam is None else lam, float), shapes.lam)
+    if given.T is not None and given.V is not None:
+        return Start(given.T, given.V, lam)
+    if key is None:
+        raise ValueError("expected key=jax.random.key(...), or start=cavi.start(T=..., V=...); got neither")
+    rng = np.random.default_rng(np.asarray(_key_data(key)).ravel())
+    T, V = METHODS[init](data, priors, K, rng)
+    return Start(T if given.T is None else given.T, V if given.V is None else given.V, lam)
+
+
+def _random(data: Data, priors: Priors, K: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Exponential draws: T about its prior mean, V scaled so that TV has the mean of X."""
+    F, N = data.X.shape
+    T = np.asarray(priors.dictionary.mean, float) * rng.exponential(size=(F, K))
+    V = rng.exponential(size=(K, N)) * float(data.X.mean()) / (K * T.mean())
+    return T, V
+
+
+def _groups(data: Data, priors: Priors, K: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """T's columns at noisy means of a few samples of the group they are bound to, V small outside of it.
+
+    A component is bound to the group whose prior mean of λ is least; where all are alike, groups take turns.
+    """
+    hyperprior = priors.coefficients.hyperprior
+    if hyperprior is None:
+        raise ValueError("expected coefficients with groups for init='groups'; got a family without λ")
+    X, membership = np.asarray(data.X, float), np.asarray(data.membership)
+    rate = np.broadcast_to(np.asarray(hyperprior.mean, float), (K, data.num_groups))
+    alike = rate.min(axis=1) == rate.max(axis=1)
+    home = np.where(alike, np.arange(K) * data.num_groups // K, rate.argmin(axis=1))
+    T = np.empty((X.shape[0], K))
+    for i, c in enumerate(home):
+        members = np.flatnonzero(membership[:, c]) if membership[:, c].any() else np.arange(X.shape[1])
+        few = rng.choice(members, size=min(3, len(members)), replace=False)
+        T[:, i] = (X[:, few].mean(axis=1) + 1e-3 * X.mean()) * rng.uniform(0.5, 1.5, size=X.shape[0])
+    at_home = membership[:, home].T > 0
+    per_home = np.maximum(np.bincount(home, minlength=data.num_groups)[home], 1)[:, None]
+    V = np.where(at_home, 1.0, 0.02) / per_home * rng.uniform(0.5, 1.5, size=at_home.shape)
+    return T, V
+
+
+METHODS = {"random": _random, "groups": _groups}
+
+
+def _check_mean(name: str, values: Array | None, shape: tuple[int, int]) -> None:
+    if values is None:
+        return
+    if np.shape(values) != shape:
+        raise ValueError(f"expected the start of {name} to have shape {shape}; got {np.shape(values)}")
+    array = np.asarray(values)
+    if array.dtype.kind not in "biuf" or not (np.isfinite(array) & (array >= 0)).all():
+        raise ValueError(f"expected the start of {name} to be nonnegative and finite; got other values")
+
+
+def _key_data(key: Array) -> Array:
+    """The bits of a JAX key, of either style."""
+    try:
+        return jax.random.key_data(key)
+    except TypeError:
+        raise ValueError(f"expected key to be a JAX key, jax.random.key(0); got {key!r}") from None

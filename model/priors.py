@@ -1,0 +1,229 @@
+"""What we believe before seeing X: the prior families, and the paper's prior (11).
+
+To the rest of the library a family of coefficients V is the few things below, and no more; T's families are the
+same without λ. A prior that is swapped is swapped here.
+
+    sample_rate(data, rank)  its NumPyro statement for λ, None when it has no such site
+    shape, rates(lam, data)  V given λ is Gamma with this shape and rate; the rate is linear in λ
+    conditional(lam, data)   the same as a NumPyro distribution
+    expected(lam, data)      the same under q(λ), as a `Rate`: what the bound needs of it
+    update(V, data)          q(λ) given E[V]; with V itself, the full conditional of λ
+    hyperprior               the Gamma prior of λ
+    hyperparameters(data)    the Gamma that holds its numbers, and how many columns that broadcasts to
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+
+from .data import Data
+from .special import digamma, digamma_gammaln, gammaln
+from .types import Array
+
+
+class Rate(NamedTuple):
+    """A Gamma prior with shape a and an uncertain rate r: a, E[r] and E[log r]."""
+
+    a: Array
+    mean: Array
+    log_mean: Array
+
+
+class Gamma(NamedTuple):
+    """Gamma(a, b): shape a and **scale** b, as in the paper's Appendix A; mean ab.
+
+    A prior on T or on V (then the model is Cemgil's, without groups and without λ), and every factor of a
+    `Posterior`. The parameters broadcast: scalars, or any shape that NumPy broadcasts to the matrix.
+
+    >>> float(Gamma(2.0, 3.0).mean)
+    6.0
+    """
+
+    a: Array
+    b: Array
+
+    @property
+    def mean(self) -> Array:
+        """E[x] = a b."""
+        return self.a * self.b
+
+    @property
+    def log_mean(self) -> Array:
+        """E[log x] = ψ(a) + log b."""
+        return digamma(self.a) + jnp.log(self.b)
+
+    def distribution(self) -> dist.Distribution:
+        """The same in NumPyro, which takes a rate."""
+        return dist.Gamma(self.a, 1 / jnp.asarray(self.b))
+
+    hyperprior = None
+
+    def hyperparameters(self, data: Data) -> tuple[Gamma, int]:
+        """Itself, components × samples."""
+        return self, data.num_samples
+
+    def sample_rate(self, data: Data, rank: int) -> None:
+        """A Gamma prior has no λ."""
+
+    @property
+    def shape(self) -> Array:
+        """The shape a."""
+        return self.a
+
+    def rates(self, lam: Array | None = None, data: Data | None = None) -> Array:
+        """The rate 1/b, whatever the group."""
+        return 1 / self.b
+
+    def conditional(self, lam: Array | None, data: Data) -> dist.Distribution:
+        """v_iτ ~ Gamma(a, b), whatever the group."""
+        return self.distribution()
+
+    def expected(self, lam: Gamma | None = None, data: Data | None = None) -> Rate:
+        """The rate is known: 1/b."""
+        return Rate(self.a, 1 / self.b, -jnp.log(self.b))
+
+    def update(self, V: Array, data: Data) -> None:
+        """There is no q(λ)."""
+
+
+class GroupSparse(NamedTuple):
+    """v_iτ ~ Exponential(rate λ_ic) for a sample τ of group c, λ_ic ~ `rate`: the paper's prior on V.
+
+    rate: a Gamma, components × groups (or whatever broadcasts to that).
+    """
+
+    rate: Gamma
+
+    @property
+    def hyperprior(self) -> Gamma:
+        """The prior of λ."""
+        return self.rate
+
+    def hyperparameters(self, data: Data) -> tuple[Gamma, int]:
+        """The rate's, components × groups."""
+        if data.num_groups == 0:
+            raise ValueError("expected data with groups, as_data(X, groups), for a GroupSparse prior; got data without")
+        return self.rate, data.num_groups
+
+    def sample_rate(self, data: Data, rank: int) -> Array:
+        """λ_ic ~ Gamma(aˡ_ic, bˡ_ic)."""
+        with numpyro.plate("component", rank, dim=-2), numpyro.plate("group", data.num_groups, dim=-1):
+            return numpyro.sample("lam", self.rate.distribution())
+
+    @property
+    def shape(self) -> float:
+        """1: exponential."""
+        return 1.0
+
+    def rates(self, lam: Array, data: Data) -> Array:
+        """r_iτ = Σ_c λ_ic Δ_τc."""
+        return lam @ data.membership.T
+
+    def conditional(self, lam: Array, data: Data) -> dist.Distribution:
+        """v_iτ ~ Exponential(rate r_iτ)."""
+        return dist.Exponential(self.rates(lam, data))
+
+    def expected(self, lam: Gamma, data: Data) -> Rate:
+        """E[r] = E_Λ Δᵀ and E[log r] = L_Λ Δᵀ: an equality, as every sample has one group."""
+        return Rate(self.shape, self.rates(lam.mean, data), self.rates(lam.log_mean, data))
+
+    def update(self, V: Array, data: Data) -> Gamma:
+        """q(λ_ic) = Gamma(aˡ + N_c, (1/bˡ + Σ_{τ∈c} E[v_iτ])⁻¹)."""
+        a = self.rate.a + data.group_sizes[None, :]
+        b = 1 / (1 / self.rate.b + V @ data.membership)
+        return Gamma(jnp.broadcast_to(a, b.shape), b)
+
+
+class Coefficients(Protocol):
+    """What the library asks of a conjugate family on V; see the top of this file."""
+
+    @property
+    def hyperprior(self) -> Gamma | None: ...  # noqa: D102 (documented at the top of the file)
+    def hyperparameters(self, data: Data) -> tuple[Gamma, int]: ...  # noqa: D102 (as above)
+    def sample_rate(self, data: Data, rank: int) -> Array | None: ...  # noqa: D102 (as above)
+    @property
+    def shape(self) -> Array: ...  # noqa: D102 (as above)
+    def rates(self, lam: Array, data: Data) -> Array: ...  # noqa: D102 (as above)
+    def conditional(self, lam: Array, data: Data) -> dist.Distribution: ...  # noqa: D102 (as above)
+    def expected(self, lam: Gamma, data: Data) -> Rate: ...  # noqa: D102 (as above)
+    def update(self, V: Array, data: Data) -> Gamma | None: ...  # noqa: D102 (as above)
+
+
+class Priors(NamedTuple):
+    """The priors of the two factors of X ≈ TV.
+
+    dictionary: `Gamma` on T, features × components.
+    coefficients: `GroupSparse` or `Gamma` on V.
+
+    >>> Priors(dictionary=Gamma(0.6, 20.0), coefficients=Gamma(1.0, 1.0)).dictionary.a
+    0.6
+    """
+
+    dictionary: Gamma
+    coefficients: Coefficients
+
+
+def negative_kl(q: Gamma, prior: Rate) -> Array:
+    """−KL(q ‖ p) = E log p + H(q), elementwise, averaged over an uncertain rate r of p.
+
+    With q = Gamma(α, β):  a E[log r] − log Γ(a) + (a − α) ψ(α) + a log β + α (1 − E[r] β) + log Γ(α).
+    """
+    psi, lgamma = digamma_gammaln(q.a)
+    # The terms that need no F×K logarithm stand together: β and r are often constant along an axis.
+    log_terms = prior.a * (prior.log_mean + jnp.log(q.b)) - gammaln(prior.a)
+    return (prior.a - q.a) * psi + lgamma + q.a * (1 - prior.mean * q.b) + log_terms
+
+
+def label_driven(
+    per_group: int | Sequence[int] | None = None,
+    num_groups: int | None = None,
+    small: float = 32.0,
+    large: float = 256.0,
+    scale: float = 1e6,
+    *,
+    rank: int | None = None,
+) -> Gamma:
+    """The paper's prior (11) on λ: each component bound to one group, a = small there and large elsewhere.
+
+    Args:
+        per_group: how many components each group gets; one number, or one for each group.
+        num_groups: C.
+        small, large: shapes aˡ where bound and elsewhere. The ratio sets how strictly groups keep to their own.
+        scale: bˡ, the same everywhere.
+        rank: instead of per_group, the number of components in all, shared out as evenly as it goes
+            (the first groups get one more).
+
+    Returns a Gamma of shape components × groups, components ordered by group.
+
+    >>> label_driven(per_group=1, num_groups=2, small=1.0, large=9.0).a.tolist()
+    [[1.0, 9.0], [9.0, 1.0]]
+    >>> label_driven(rank=3, num_groups=2).a.shape
+    (3, 2)
+    """
+    if num_groups is None:
+        num_groups = len(per_group) if isinstance(per_group, (Sequence, np.ndarray)) else 0
+    if num_groups < 1:
+        raise ValueError(f"expected num_groups ≥ 1; got {num_groups}")
+    if (per_group is None) == (rank is None):
+        raise ValueError(f"expected either per_group or rank; got per_group={per_group}, rank={rank}")
+    if rank is not None:
+        counts = rank // num_groups + (np.arange(num_groups) < rank % num_groups)
+    else:
+        counts = np.asarray(per_group)
+        if counts.ndim > 1 or counts.size not in (1, num_groups) or counts.dtype.kind not in "iu":
+            raise ValueError(f"expected per_group to be a whole number or {num_groups} of them; got {per_group}")
+        counts = np.broadcast_to(counts, num_groups)
+    if counts.min() < 0 or counts.sum() < 1:
+        raise ValueError(f"expected at least one component; got per_group={per_group}, rank={rank}")
+    for name, value in {"small": small, "large": large, "scale": scale}.items():
+        if not (np.isscalar(value) and 0 < value < np.inf):
+            raise ValueError(f"expected {name} to be a positive number; got {value}")
+    bound_to = np.repeat(np.arange(num_groups), counts)
+    a = np.where(bound_to[:, None] == np.arange(num_groups), float(small), float(large))
+    return Gamma(a, np.full_like(a, scale))

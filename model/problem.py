@@ -1,0 +1,84 @@
+"""The door: data and priors are checked against each other here, once, before any work is done."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .data import Data
+from .priors import Gamma, Priors
+from .types import Array
+
+
+def prepare(data: Data, priors: Priors, rank: int | None = None) -> tuple[Data, Priors, int]:
+    """Data and priors in the precision JAX is set to, hyperparameters with two axes, and the rank K.
+
+    The rank comes from the priors' shapes when they fix it, else from `rank`. Everything after this call may trust
+    shapes and values.
+    """
+    if not isinstance(data, Data):
+        raise ValueError(f"expected Data, as made by as_data(X, groups); got {type(data).__name__}")
+    if not isinstance(priors, Priors) or not isinstance(priors.dictionary, Gamma):
+        raise ValueError(f"expected Priors(dictionary=Gamma(...), coefficients=...); got {priors!r}")
+    if not hasattr(priors.coefficients, "hyperparameters"):
+        raise ValueError(f"expected coefficients to be GroupSparse or Gamma; got {priors.coefficients!r}")
+    gamma, columns = priors.coefficients.hyperparameters(data)
+    matrices = {  # name: (values, rows, columns), None for the axis of components
+        **{f"dictionary.{k}": (v, data.num_features, None) for k, v in _fields(priors.dictionary)},
+        **{f"coefficients.{k}": (v, None, columns) for k, v in _fields(gamma)},
+    }
+    for name, (values, _, _) in matrices.items():
+        _check_positive(name, values)
+    K = _rank({name: np.shape(v)[1 if rows else 0] for name, (v, rows, _) in matrices.items() if np.ndim(v) == 2}, rank)
+    for name, (values, rows, cols) in matrices.items():
+        shape = (rows or K, cols or K)
+        try:
+            fits = np.broadcast_shapes(np.shape(values), shape) == shape
+        except ValueError:
+            fits = False
+        if not fits:
+            axes = "features × components" if rows else "components × " + ("groups" if priors.coefficients.hyperprior else "samples")
+            raise ValueError(f"expected {name} to broadcast to {axes}, {shape}; got shape {np.shape(values)}")
+    return _cast(data), jax.tree.map(jnp.atleast_2d, _cast(priors)), K
+
+
+def require_counts(data: Data) -> None:
+    """Refuse an X with fractions: its entries cannot be split into whole counts s_νiτ."""
+    if not isinstance(data.X, jax.core.Tracer) and not (np.asarray(data.X) == np.round(data.X)).all():
+        raise ValueError("expected X to hold whole numbers for the augmented model; got fractions")
+
+
+def _fields(gamma: Gamma) -> list[tuple[str, Any]]:
+    if not isinstance(gamma, Gamma):
+        raise ValueError(f"expected hyperparameters as Gamma(a, b); got {gamma!r}")
+    return list(gamma._asdict().items())
+
+
+def _check_positive(name: str, values: Array) -> None:
+    if isinstance(values, jax.core.Tracer):  # inside someone's jit: there are no values to look at
+        return
+    array = np.asarray(values)
+    if array.dtype.kind not in "biuf" or not (np.isfinite(array) & (array > 0)).all():
+        raise ValueError(f"expected {name} to be positive and finite; got {np.array2string(array, threshold=6)}")
+
+
+def _rank(declared: dict[str, int], rank: int | None) -> int:
+    """K, from the lengths that the priors' component axes declare and the rank asked for."""
+    if rank is not None and (not isinstance(rank, (int, np.integer)) or rank < 1):
+        raise ValueError(f"expected rank to be a whole number ≥ 1; got {rank!r}")
+    lengths = {length for length in declared.values() if length != 1} | ({int(rank)} if rank is not None else set())
+    if len(lengths) > 1:
+        raise ValueError(f"expected one number of components; got rank={rank} and priors that say {declared}")
+    if lengths:
+        return lengths.pop()
+    if declared:  # a component axis of length 1, and nothing that asks for more
+        return 1
+    raise ValueError("expected rank, as no prior's shape fixes the number of components; got rank=None")
+
+
+def _cast(tree: Any) -> Any:
+    dtype = jnp.result_type(float)
+    return jax.tree.map(lambda x: jnp.asarray(x, dtype), tree)
