@@ -5,7 +5,7 @@ same without λ. A prior that is swapped is swapped here.
 
     sample_rate(data, rank)  its NumPyro statement for λ, None when it has no such site
     shape, rates(lam, data)  V given λ is Gamma with this shape and rate; the rate is linear in λ
-    conditional(lam, data)   the same as a NumPyro distribution
+    conditional(lam, data, rank)   the same as a NumPyro distribution
     expected(lam, data)      the same under q(λ), as a `Rate`: what the bound needs of it
     update(V, data)          q(λ) given E[V]; with V itself, the full conditional of λ
     hyperprior               the Gamma prior of λ
@@ -58,6 +58,10 @@ class Gamma(NamedTuple):
         """E[log x] = ψ(a) + log b."""
         return digamma(self.a) + jnp.log(self.b)
 
+    def broadcast(self, *shape: int) -> Gamma:
+        """The same with parameters of this shape."""
+        return Gamma(*(jnp.broadcast_to(parameter, shape) for parameter in self))
+
     def distribution(self) -> dist.Distribution:
         """The same in NumPyro, which takes a rate."""
         return dist.Gamma(self.a, 1 / jnp.asarray(self.b))
@@ -80,9 +84,9 @@ class Gamma(NamedTuple):
         """The rate 1/b, whatever the group."""
         return 1 / self.b
 
-    def conditional(self, lam: Array | None, data: Data) -> dist.Distribution:
+    def conditional(self, lam: Array | None, data: Data, rank: int) -> dist.Distribution:
         """v_iτ ~ Gamma(a, b), whatever the group."""
-        return self.distribution()
+        return self.broadcast(rank, data.num_samples).distribution()
 
     def expected(self, lam: Gamma | None = None, data: Data | None = None) -> Rate:
         """The rate is known: 1/b."""
@@ -114,7 +118,7 @@ class GroupSparse(NamedTuple):
     def sample_rate(self, data: Data, rank: int) -> Array:
         """λ_ic ~ Gamma(aˡ_ic, bˡ_ic)."""
         with numpyro.plate("component", rank, dim=-2), numpyro.plate("group", data.num_groups, dim=-1):
-            return numpyro.sample("lam", self.rate.distribution())
+            return numpyro.sample("lam", self.rate.broadcast(rank, data.num_groups).distribution())
 
     @property
     def shape(self) -> float:
@@ -125,7 +129,7 @@ class GroupSparse(NamedTuple):
         """r_iτ = Σ_c λ_ic Δ_τc."""
         return lam @ data.membership.T
 
-    def conditional(self, lam: Array, data: Data) -> dist.Distribution:
+    def conditional(self, lam: Array, data: Data, rank: int) -> dist.Distribution:
         """v_iτ ~ Exponential(rate r_iτ)."""
         return dist.Exponential(self.rates(lam, data))
 
@@ -150,7 +154,7 @@ class Coefficients(Protocol):
     @property
     def shape(self) -> Array: ...  # noqa: D102 (as above)
     def rates(self, lam: Array, data: Data) -> Array: ...  # noqa: D102 (as above)
-    def conditional(self, lam: Array, data: Data) -> dist.Distribution: ...  # noqa: D102 (as above)
+    def conditional(self, lam: Array, data: Data, rank: int) -> dist.Distribution: ...  # noqa: D102 (as above)
     def expected(self, lam: Gamma, data: Data) -> Rate: ...  # noqa: D102 (as above)
     def update(self, V: Array, data: Data) -> Gamma | None: ...  # noqa: D102 (as above)
 
