@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -110,7 +109,7 @@ def _step(data: Data, priors: Priors, base: Array, state: State) -> tuple[State,
     return State(moments(q), q, base + prior_terms(data, priors, q)), state.terms + S.x_log_M
 
 
-@partial(jax.jit, donate_argnames="state")
+@jax.jit
 def _advance(data: Data, priors: Priors, state: State, done: Array, limit: Array, last: Array, tol: Array) -> tuple:
     """Sweep until `limit`, a small relative change of the bound, or a non-finite bound; at most CHUNK sweeps.
 
@@ -168,10 +167,10 @@ def run(
         raise ValueError(f"expected tol to be None or a number ≥ 0; got {tol!r}")
     state = _init(data, priors, key=key, start=start, init=init, rank=rank)
     data, priors, _ = prepare(data, priors, state.moments.log_T.shape[1])
-    done, last, elbos, stop = 0, jnp.inf, [], False
+    done, last, elbos, stop = 0, jnp.full((), jnp.inf, data.X.dtype), [], False
+    threshold = jnp.full((), -1.0 if tol is None else tol, data.X.dtype)
     while done < max_steps and not stop:
-        limit, threshold = (jnp.asarray(x) for x in (max_steps, -1.0 if tol is None else tol))
-        state, last, n, stop, record = _advance(data, priors, state, done, limit, jnp.asarray(last), threshold)
+        state, last, n, stop, record = _advance(data, priors, state, done, max_steps, last, threshold)
         done += int(n)
         elbos.append(np.asarray(record, float)[: int(n)])
         if callback is not None:

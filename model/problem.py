@@ -32,7 +32,8 @@ def prepare(data: Data, priors: Priors, rank: int | None = None) -> tuple[Data, 
     }
     for name, (values, _, _) in matrices.items():
         _check_positive(name, values)
-    K = _rank({name: np.shape(v)[1 if rows else 0] for name, (v, rows, _) in matrices.items() if np.ndim(v) == 2}, rank)
+    axis = {name: -1 if rows else -2 for name, (_, rows, _) in matrices.items()}  # the axis of components
+    K = _rank({n: np.shape(v)[axis[n]] for n, (v, _, _) in matrices.items() if np.ndim(v) >= -axis[n]}, rank)
     for name, (values, rows, cols) in matrices.items():
         shape = (rows or K, cols or K)
         try:

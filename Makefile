@@ -1,0 +1,47 @@
+# Every target makes what it needs: a fresh clone, Python 3.11+ and make are enough. uv is used when it is there.
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-slow lint format bench package clean
+
+PYTHON ?= $(shell for v in 3.11 3.12 3.13 3; do command -v python$$v >/dev/null 2>&1 && python$$v -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo python$$v && break; done)
+VENV ?= .venv
+BIN := $(VENV)/bin
+UV := $(shell command -v uv 2>/dev/null)
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+# One environment for all targets; made again whenever pyproject.toml changes.
+$(VENV)/ready: pyproject.toml
+	@test -n "$(PYTHON)" || { echo "expected Python 3.11 or newer on the PATH; found none (set PYTHON=...)" >&2; exit 1; }
+ifdef UV
+	$(UV) venv --quiet --allow-existing --python $(PYTHON) $(VENV)
+	$(UV) pip install --quiet --python $(BIN)/python --editable '.[test,lint,bench]'
+else
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,lint,bench]'
+endif
+	@touch $@
+
+demo: $(VENV)/ready ## fit scikit-learn's digits, print a table, draw figures into demo/
+	$(BIN)/gsnmf demo --out demo
+
+test: $(VENV)/ready ## the test suite
+	$(BIN)/python -m pytest
+
+test-slow: $(VENV)/ready ## the tests that take minutes
+	$(BIN)/python -m pytest -m slow
+
+lint: $(VENV)/ready ## ruff and mypy
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+format: $(VENV)/ready ## let ruff format the code
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: $(VENV)/ready ## speed beside the floor and the peers: a table, JSON and a plot
+	$(BIN)/python benchmarks/run.py
+
+clean: ## remove the environment and everything that was made
+	rm -rf $(VENV) demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,53 @@
+"""Tests run in double precision with rank promotion forbidden; single precision is asked for where it is meant."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+
+from gsnmf.model import Gamma, GroupSparse, Priors, as_data, label_driven
+
+jax.config.update("jax_platforms", "cpu")
+
+
+@pytest.fixture(autouse=True)
+def double_precision():
+    with jax.enable_x64(True):
+        yield
+
+
+@pytest.fixture(autouse=True)
+def rank_promotion():
+    """NumPyro itself promotes ranks in a few places: its tests override this fixture."""
+    with jax.numpy_rank_promotion("raise"):
+        yield
+
+
+@pytest.fixture
+def golden():
+    """Inputs and results of the paper author's program."""
+    with np.load("tests/data/reference_small.npz") as file:
+        return dict(file)
+
+
+@pytest.fixture(params=["group sparse", "gamma"])
+def family(request):
+    """A prior on V of each kind, for three groups."""
+    return {"group sparse": GroupSparse(Gamma(2.0, 0.5)), "gamma": Gamma(1.5, 2.0)}[request.param]
+
+
+def problem(seed, F=12, N=15, K=4, C=3, mean=5.0, fractions=False):
+    """Random data and random full-matrix priors."""
+    rng = np.random.default_rng(seed)
+    X = rng.poisson(rng.gamma(0.5, 2 * mean, size=(F, N))).astype(float)
+    if fractions:
+        X += rng.uniform(size=(F, N))
+    groups = np.concatenate([np.arange(C), rng.integers(C, size=N - C)])
+    rate = Gamma(rng.uniform(0.3, 20, (K, C)), rng.uniform(0.1, 50, (K, C)))
+    dictionary = Gamma(rng.uniform(0.3, 3, (F, K)), rng.uniform(0.5, 20, (F, K)))
+    return as_data(X, groups), Priors(dictionary, GroupSparse(rate))
+
+
+def paper_priors(num_groups, per_group=2, small=4.0, large=40.0):
+    return Priors(Gamma(0.6, 20.0), GroupSparse(label_driven(per_group, num_groups, small, large, scale=1e3)))

@@ -1,0 +1,144 @@
+import jax
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+import scipy.stats
+
+from gsnmf.model import Gamma, GroupSparse, Priors, as_data, label_driven
+from gsnmf.model.priors import negative_kl
+from gsnmf.model.problem import prepare
+
+A, B = np.array([0.1, 1.0, 30.0]), np.array([3.0, 1e-3, 1e6])
+
+
+def test_gamma_moments_are_those_of_shape_and_scale():
+    gamma = Gamma(A, B)
+    np.testing.assert_allclose(gamma.mean, scipy.stats.gamma(A, scale=B).mean())
+    np.testing.assert_allclose(gamma.distribution().mean, gamma.mean)
+    numeric = [scipy.stats.loggamma(a).mean() + np.log(b) for a, b in zip(A, B, strict=True)]
+    np.testing.assert_allclose(gamma.log_mean, numeric)
+
+
+def test_negative_kl_agrees_with_numpyro():
+    q, p = Gamma(A, B), Gamma(A[::-1] + 0.5, 2 * B)
+    np.testing.assert_allclose(
+        negative_kl(q, p.expected()), -dist.kl_divergence(q.distribution(), p.distribution()), rtol=1e-10
+    )
+
+
+def test_label_driven_is_the_papers_11():
+    rates = label_driven(per_group=3, num_groups=15, small=32.0, large=256.0, scale=1e6)
+    assert rates.a.shape == rates.b.shape == (45, 15)
+    assert (rates.b == 1e6).all()
+    for i in range(45):
+        assert rates.a[i].tolist() == [32.0 if c == i // 3 else 256.0 for c in range(15)]
+
+
+def test_label_driven_shares_components_out_when_they_do_not_divide():
+    assert (label_driven(rank=7, num_groups=3).a == 32).sum(axis=0).tolist() == [3, 2, 2]
+    assert (label_driven(per_group=[1, 0, 2], num_groups=3).a == 32).sum(axis=0).tolist() == [1, 0, 2]
+    assert label_driven(per_group=[2, 3]).a.shape == (5, 2)
+
+
+BAD_LABEL_DRIVEN = {
+    "num_groups ≥ 1; got 0": {"per_group": 3, "num_groups": 0},
+    "either per_group or rank; got per_group=None, rank=None": {"num_groups": 2},
+    "either per_group or rank; got per_group=1, rank=2": {"per_group": 1, "rank": 2, "num_groups": 2},
+    "a whole number or 2 of them; got 1.5": {"per_group": 1.5, "num_groups": 2},
+    "a whole number or 2 of them; got .1, 1, 1.": {"per_group": [1, 1, 1], "num_groups": 2},
+    "at least one component; got per_group=0": {"per_group": 0, "num_groups": 2},
+    "at least one component; got per_group=None, rank=-1": {"rank": -1, "num_groups": 2},
+    "small to be a positive number; got 0": {"per_group": 1, "num_groups": 2, "small": 0},
+    "large to be a positive number; got -1": {"per_group": 1, "num_groups": 2, "large": -1},
+    "scale to be a positive number; got nan": {"per_group": 1, "num_groups": 2, "scale": np.nan},
+}
+
+
+@pytest.mark.parametrize("message", BAD_LABEL_DRIVEN)
+def test_label_driven_refuses(message):
+    with pytest.raises(ValueError, match=message):
+        label_driven(**BAD_LABEL_DRIVEN[message])
+
+
+DATA = as_data(np.ones((5, 6)), [0, 0, 1, 1, 2, 2])
+T, V, L = np.ones((5, 4)), np.ones((4, 6)), np.ones((4, 3))
+
+
+@pytest.mark.parametrize(
+    ("priors", "rank", "expected"),
+    [
+        (Priors(Gamma(1.0, T), GroupSparse(Gamma(1.0, 1.0))), None, 4),
+        (Priors(Gamma(1.0, 1.0), GroupSparse(Gamma(L, 1.0))), None, 4),
+        (Priors(Gamma(1.0, 1.0), Gamma(1.0, V[:, :1])), None, 4),
+        (Priors(Gamma(1.0, T[:, :1]), Gamma(1.0, 1.0)), None, 1),
+        (Priors(Gamma(1.0, T[:, :1]), Gamma(1.0, V)), None, 4),
+        (Priors(Gamma(1.0, T[:, :1]), Gamma(1.0, 1.0)), 7, 7),
+        (Priors(Gamma(1.0, 1.0), GroupSparse(Gamma(L[:1], 1.0))), 7, 7),
+        (Priors(Gamma(1.0, 1.0), Gamma(1.0, 1.0)), 2, 2),
+        (Priors(Gamma(T[0], 1.0), Gamma(1.0, V[0])), None, 4),
+    ],
+)
+def test_rank_comes_from_the_priors_when_they_fix_it(priors, rank, expected):
+    assert prepare(DATA, priors, rank)[2] == expected
+
+
+OK = Gamma(1.0, 1.0)
+BAD_PRIORS = {
+    "rank, as no prior's shape fixes": (Priors(OK, OK), None),
+    "one number of components; got rank=3": (Priors(Gamma(T, 1.0), OK), 3),
+    "one number of components; got rank=None": (Priors(Gamma(T, 1.0), Gamma(V[:2], 1.0)), None),
+    "rank to be a whole number ≥ 1; got 0": (Priors(OK, OK), 0),
+    "rank to be a whole number ≥ 1; got 2.5": (Priors(OK, OK), 2.5),
+    "dictionary.a to be positive and finite; got 0": (Priors(Gamma(0.0, 1.0), OK), 2),
+    "dictionary.b to be positive and finite; got -1": (Priors(Gamma(1.0, -1.0), OK), 2),
+    "coefficients.a to be positive and finite; got nan": (Priors(OK, GroupSparse(Gamma(np.nan, 1.0))), 2),
+    "coefficients.b to be positive and finite; got inf": (Priors(OK, Gamma(1.0, np.inf)), 2),
+    "coefficients.a to be positive and finite; got 'a'": (Priors(OK, Gamma("a", 1.0)), 2),
+    r"dictionary.a to broadcast to features × components, \(5, 4\); got shape \(3, 4\)": (
+        Priors(Gamma(T[:3], 1.0), OK),
+        None,
+    ),
+    r"dictionary.b to broadcast to features × components, \(5, 2\); got shape \(2, 5, 2\)": (
+        Priors(Gamma(1.0, np.ones((2, 5, 2))), OK),
+        2,
+    ),
+    r"coefficients.a to broadcast to components × groups, \(4, 3\); got shape \(4, 6\)": (
+        Priors(OK, GroupSparse(Gamma(V, 1.0))),
+        None,
+    ),
+    r"coefficients.a to broadcast to components × samples, \(4, 6\); got shape \(4, 3\)": (
+        Priors(OK, Gamma(L, 1.0)),
+        None,
+    ),
+    r"Priors\(dictionary=Gamma": ((OK, OK), 2),
+    r"Priors\(dictionary=Gamma.*got Priors\(dictionary=GroupSparse": (Priors(GroupSparse(OK), OK), 2),
+    "coefficients to be GroupSparse or Gamma; got 3": (Priors(OK, 3), 2),
+    r"hyperparameters as Gamma\(a, b\); got 2.0": (Priors(OK, GroupSparse(2.0)), 2),
+}
+
+
+@pytest.mark.parametrize("message", BAD_PRIORS)
+def test_bad_priors_are_refused(message):
+    priors, rank = BAD_PRIORS[message]
+    with pytest.raises(ValueError, match=message):
+        prepare(DATA, priors, rank)
+
+
+def test_groups_are_required_only_by_priors_that_use_them():
+    without = as_data(np.ones((5, 6)))
+    assert prepare(without, Priors(OK, OK), 2)[2] == 2
+    with pytest.raises(ValueError, match="data with groups, as_data"):
+        prepare(without, Priors(OK, GroupSparse(OK)), 2)
+
+
+def test_data_must_come_through_its_door():
+    with pytest.raises(ValueError, match="expected Data, as made by as_data"):
+        prepare(np.ones((5, 6)), Priors(OK, OK), 2)
+
+
+@pytest.mark.parametrize(("x64", "dtype"), [(False, np.float32), (True, np.float64)])
+def test_everything_is_cast_to_the_precision_jax_is_set_to(x64, dtype):
+    with jax.enable_x64(x64):
+        leaves = jax.tree.leaves(prepare(DATA, Priors(Gamma(T, 1), GroupSparse(Gamma(1, 2.0))))[:2])
+        assert {leaf.dtype for leaf in leaves} == {np.dtype(dtype)}
+        assert all(leaf.ndim == 2 for leaf in leaves)
