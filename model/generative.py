@@ -47,4 +47,5 @@ def group_sparse_nmf(data: Data, priors: Priors, rank: int | None = None, augmen
         if augmented:
             S = numpyro.sample("S", dist.Poisson(T[:, None, :] * V.T[None, :, :]).to_event(1))
             return numpyro.sample("X", dist.Delta(S.sum(-1)), obs=data.X)
-        return numpyro.sample("X", dist.Poisson(T @ V), obs=data.X)
+        # X need not be whole numbers (pixels): the density stays defined, only NumPyro's check would complain.
+        return numpyro.sample("X", dist.Poisson(T @ V, validate_args=False), obs=data.X)

@@ -84,9 +84,7 @@ SHAPES = [(12, 15, 4, 3), (5, 40, 7, 2), (30, 6, 9, 5), (8, 8, 1, 1)]
 def test_bound_never_falls(seed, accelerate):
     F, N, K, C = SHAPES[seed % 4]
     data, priors = problem(100 + seed, F, N, K, C, fractions=seed % 2 == 0)
-    elbo = cavi.run(
-        data, priors, key=jax.random.key(seed), max_steps=600, tol=None, accelerate=accelerate
-    ).elbo
+    elbo = cavi.run(data, priors, key=jax.random.key(seed), max_steps=600, tol=None, accelerate=accelerate).elbo
     assert len(elbo) == 600
     assert (np.diff(elbo) >= -1e-10 * abs(elbo[1:])).all()
 

@@ -88,7 +88,9 @@ def test_condition_and_log_likelihood():
     at = values()
     conditioned = handlers.condition(group_sparse_nmf, {"T": at["T"]})
     draws = Predictive(handlers.uncondition(conditioned), num_samples=3)(jax.random.key(0), DATA, PRIORS)
-    np.testing.assert_array_equal(handlers.trace(handlers.seed(conditioned, 0)).get_trace(DATA, PRIORS)["T"]["value"], at["T"])
+    np.testing.assert_array_equal(
+        handlers.trace(handlers.seed(conditioned, 0)).get_trace(DATA, PRIORS)["T"]["value"], at["T"]
+    )
     assert draws["V"].shape == (3, K, N)
     samples = {site: value[None] for site, value in at.items()}
     likelihood = log_likelihood(group_sparse_nmf, samples, DATA, PRIORS)["X"]

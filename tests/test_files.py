@@ -1,0 +1,216 @@
+"""Matrices and labels as people bring them; fits that survive a round trip, and files that do not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gsnmf.files import load_fit, pair, read_labels, read_matrix, save_fit
+from gsnmf.inference import Fit, Posterior
+from gsnmf.model import Gamma, GroupSparse, Names, Priors
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "X", "features", "samples"),
+    [
+        ("1,2\n3,4.5\n", [[1, 2], [3, 4.5]], None, None),
+        ("s1,s2\n1,2\n3,4\n", [[1, 2], [3, 4]], None, ["s1", "s2"]),
+        ("gene,s1,s2\nABC,1,2\nDEF,3,4\n", [[1, 2], [3, 4]], ["ABC", "DEF"], ["s1", "s2"]),
+        ("ABC,1,2\nDEF,3,4\n", [[1, 2], [3, 4]], ["ABC", "DEF"], None),
+        (",0,1\n0,1,2\n1,3,4\n", [[1, 2], [3, 4]], ["0", "1"], ["0", "1"]),  # as pandas writes
+        ("only\n1\n2\n", [[1], [2]], None, ["only"]),
+        ("\ufeff1,2\n\n3,4\n", [[1, 2], [3, 4]], None, None),  # as spreadsheets write
+        ('"a, b","c"\n1,2\n', [[1, 2]], None, ["a, b", "c"]),
+    ],
+)
+def test_read_csv(tmp_path: Path, text: str, X: Any, features: Any, samples: Any) -> None:
+    matrix = read_matrix(write(tmp_path / "m.csv", text))
+    np.testing.assert_array_equal(matrix.X, X)
+    assert (matrix.feature_names, matrix.sample_names) == (features, samples)
+    tabbed = read_matrix(write(tmp_path / "m.tsv", text.replace(",", "\t").replace("\t b", ", b")))
+    np.testing.assert_array_equal(tabbed.X, X)
+
+
+def test_read_numpy(tmp_path: Path) -> None:
+    X = np.arange(6, dtype=np.uint8).reshape(2, 3)
+    np.save(tmp_path / "m.npy", X)
+    np.savez(tmp_path / "one.npz", anything=X)
+    np.savez(tmp_path / "named.npz", X=X, y=np.ones(3))
+    for name in ("m.npy", "one.npz", "named.npz"):
+        read = read_matrix(tmp_path / name).X
+        assert read.dtype == np.uint8
+        np.testing.assert_array_equal(read, X)
+
+
+def test_read_matrix_refuses(tmp_path: Path) -> None:
+    np.savez(tmp_path / "two.npz", a=np.ones(2), b=np.ones(2))
+    np.savez(tmp_path / "none.npz")
+    np.save(tmp_path / "objects.npy", np.array([{}, None], dtype=object))
+    np.save(tmp_path / "text.npy", np.array([["a"]]))
+    (tmp_path / "broken.npz").write_bytes(b"PK\x03\x04 no more")
+    (tmp_path / "latin.csv").write_bytes("é,1\n".encode("latin-1"))
+    (tmp_path / "folder.csv").mkdir()
+    cases = {
+        "two.npz": "expected one array, or one called X.*got a, b",
+        "none.npz": "got none",
+        "objects.npy": "expected a NumPy file of numbers or text.*allow_pickle",
+        "text.npy": "expected real numbers.*got dtype <U1",
+        "broken.npz": "expected a NumPy file",
+        "latin.csv": "UTF-8",
+        "folder.csv": "a folder",
+        "missing.csv": "not there",
+        "matrix.xlsx": "expected a file ending in .npy, .npz, .csv, .tsv; got",
+    }
+    texts = {
+        "empty.csv": ("", "empty file"),
+        "header.csv": ("a,b\n", "header only"),
+        "ragged.csv": ("1,2\n3\n", "expected 2 columns in every row.*got 1 in row 2"),
+        "hole.csv": ("g,s,t\nA,1,2\nB,,4\n", "expected a number in row 3, column 2.*got ''"),
+        "word.csv": ("1,2\n3,x\n", "expected a number in row 2, column 2.*got 'x'"),
+    }
+    for name, (text, message) in texts.items():
+        write(tmp_path / name, text)
+        cases[name] = message
+    for name, message in cases.items():
+        with pytest.raises(ValueError, match=message):
+            read_matrix(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("text", "labels"),
+    [
+        ("0\n1\n0\n", [0, 1, 0]),
+        ("digit\n0\n1\n", [0, 1]),
+        ("label\na\nb\n\n", ["a", "b"]),
+        ("a\nb", ["a", "b"]),
+        ("007\n7\n", ["007", "7"]),
+        ("-1\n1\n", [-1, 1]),
+    ],
+)
+@pytest.mark.parametrize("suffix", [".txt", ".csv", ".tsv"])
+def test_read_labels(tmp_path: Path, text: str, labels: list[Any], suffix: str) -> None:
+    read = read_labels(write(tmp_path / f"l{suffix}", text))
+    assert read.tolist() == labels
+
+
+def test_read_labels_numpy_and_refusals(tmp_path: Path) -> None:
+    np.savez(tmp_path / "l.npz", X=np.ones((2, 2)), labels=np.array(["a", "b"]))
+    assert read_labels(tmp_path / "l.npz").tolist() == ["a", "b"]
+    np.save(tmp_path / "matrix.npy", np.ones((2, 2)))
+    write(tmp_path / "columns.csv", "s1,a\ns2,b\n")
+    write(tmp_path / "gap.txt", "a\n\nb\n")
+    write(tmp_path / "empty.txt", "")
+    messages = {
+        "matrix.npy": r"shape \(2, 2\)",
+        "columns.csv": "several columns",
+        "gap.txt": "empty line",
+        "empty.txt": "none",
+    }
+    for name, message in messages.items():
+        with pytest.raises(ValueError, match=message):
+            read_labels(tmp_path / name)
+
+
+def a_fit(dtype: Any = np.float32, grouped: bool = True) -> tuple[Fit, Priors, Names]:
+    rng = np.random.default_rng(0)
+
+    def gamma(*shape: int) -> Gamma:
+        return Gamma(rng.exponential(size=shape).astype(dtype), rng.exponential(size=shape).astype(dtype))
+
+    posterior = Posterior(gamma(4, 2), gamma(2, 3), gamma(2, 2) if grouped else None)
+    coefficients = GroupSparse(gamma(2, 2)) if grouped else Gamma(1.0, np.float32(0.1))
+    names = Names(["é", "b", "c", "d"], [10, 20, 30], ["x", "y"] if grouped else [])
+    return Fit(posterior, rng.normal(size=7), 7, True, "Done — μ."), Priors(Gamma(0.6, 20.0), coefficients), names
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("grouped", [True, False])
+def test_round_trip_to_the_bit(tmp_path: Path, dtype: Any, grouped: bool) -> None:
+    fit, priors, names = a_fit(dtype, grouped)
+    path = save_fit(tmp_path / "fit.v2", fit, priors, names)
+    assert path == tmp_path / "fit.v2.npz"
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["fit.v2.json", "fit.v2.npz"]  # nothing temporary left
+    for spelling in (tmp_path / "fit.v2", path, str(tmp_path / "fit.v2.json")):
+        loaded = load_fit(spelling)
+        assert (loaded.fit.num_steps, loaded.fit.converged, loaded.fit.message) == (7, True, "Done — μ.")
+        for axis in ("feature", "sample", "group"):
+            old, new = getattr(names, axis), getattr(loaded.names, axis)
+            assert old.dtype == new.dtype
+            assert old.tolist() == new.tolist()
+        for old, new in zip(
+            _leaves((fit.posterior, fit.elbo, priors)),
+            _leaves((loaded.fit.posterior, loaded.fit.elbo, loaded.priors)),
+            strict=True,
+        ):
+            assert np.asarray(old).dtype == np.asarray(new).dtype
+            assert np.asarray(old).tobytes() == np.asarray(new).tobytes()
+        assert type(loaded.priors.coefficients) is type(priors.coefficients)
+        assert (loaded.fit.posterior.lam is None) is not grouped
+
+
+def _leaves(tree: Any) -> list[Any]:
+    return [leaf for branch in tree for leaf in _leaves(branch)] if isinstance(tree, tuple) else [tree]
+
+
+def test_json_is_readable(tmp_path: Path) -> None:
+    save_fit(tmp_path / "fit", *a_fit())
+    description = json.loads((tmp_path / "fit.json").read_text(encoding="utf-8"))
+    assert description["priors"]["coefficients"]["family"] == "GroupSparse"
+    assert description["names"]["sample"]["values"] == [10, 20, 30]
+    assert description["gsnmf_version"]
+
+
+def test_interrupted_save_leaves_the_old_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fit, priors, names = a_fit()
+    save_fit(tmp_path / "fit", fit, priors, names)
+    monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError("disk is full")))
+    with pytest.raises(OSError, match="disk is full"):
+        save_fit(tmp_path / "fit", fit._replace(num_steps=99), priors, names)
+    assert load_fit(tmp_path / "fit").fit.num_steps == 7
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_load_refuses(tmp_path: Path) -> None:
+    npz = save_fit(tmp_path / "fit", *a_fit())
+    text = npz.with_suffix(".json")
+    good_npz, good_json = npz.read_bytes(), json.loads(text.read_text(encoding="utf-8"))
+
+    def refuses(message: str, content: bytes = good_npz, **changes: Any) -> None:
+        npz.write_bytes(content)
+        text.write_text(json.dumps(good_json | changes), encoding="utf-8")
+        with pytest.raises(ValueError, match=message):
+            load_fit(npz)
+
+    refuses("other or damaged contents", content=good_npz[:-1] + bytes([good_npz[-1] ^ 1]))
+    refuses("format version 1 or older; got 2, written by gsnmf 9.0", format_version=2, gsnmf_version="9.0")
+    refuses("to say format 'gsnmf-fit'", format="other")
+    refuses("expected .*fit.json to describe the arrays.*Laplace", priors={"family": "Laplace"})
+    refuses("to describe the arrays.*missing.a", posterior=good_json["posterior"] | {"T": "missing.a"})
+    text.write_text("{", encoding="utf-8")
+    with pytest.raises(ValueError, match="to be JSON written by save_fit"):
+        load_fit(npz)
+    text.unlink()
+    with pytest.raises(ValueError, match=r"got no file .*fit\.json"):
+        load_fit(npz)
+    with pytest.raises(ValueError, match=r"got no file .*nothing\.npz"):
+        load_fit(tmp_path / "nothing")
+
+
+def test_save_refuses_what_it_could_not_load(tmp_path: Path) -> None:
+    fit, priors, names = a_fit()
+    with pytest.raises(ValueError, match="expected group names that are numbers or text; got dtype datetime64"):
+        save_fit(tmp_path / "fit", fit, priors, Names([1], [1], np.array(["2020-01-01"], "datetime64[D]")))
+    with pytest.raises(ValueError, match="expected real numbers in elbo"):
+        save_fit(tmp_path / "fit", fit._replace(elbo=np.array([1j])), priors, names)
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(ValueError, match="expected the name of a file"):
+        pair("")
