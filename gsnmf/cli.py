@@ -69,13 +69,15 @@ def _parser() -> Parser:
         epilog=f"example:\n{DEMO_EXAMPLE}",
         **common,
     )
-    demo.add_argument("--out", type=Path, default=Path("gsnmf_demo"), metavar="DIR", help="folder (default: %(default)s)")
+    demo.add_argument(
+        "--out", type=Path, default=Path("gsnmf_demo"), metavar="DIR", help="folder (default: %(default)s)"
+    )
     demo.add_argument("--seed", type=int, default=0, metavar="N", help="of the first random start (default: 0)")
     demo.set_defaults(run=_demo)
     fit = commands.add_parser(
         "fit",
         help="fit a matrix of yours",
-        description="Fit a matrix with labels (group sparse coefficients) or without (Gamma coefficients); save the fit.",
+        description="Fit a matrix with labels (group sparse coefficients) or without (Gamma coefficients).",
         epilog=FIT_EXAMPLES,
         **common,
     )
@@ -90,20 +92,26 @@ def _fit_options(fit: Parser) -> None:
     fit.add_argument("--labels", type=Path, metavar="FILE", help="one label per sample: npy, npz, csv, tsv or txt")
     fit.add_argument("--rank", type=int, metavar="K", help="components in all; required without --labels")
     group = fit.add_argument_group("with --labels, the paper's prior (11)")
-    group.add_argument("--per-group", type=int, metavar="N", help="components of each label, if not --rank (default: 3)")
+    group.add_argument(
+        "--per-group", type=int, metavar="N", help="components of each label, if not --rank (default: 3)"
+    )
     group.add_argument("--small", type=float, metavar="A", help="shape of λ at a component's own label (default: 32)")
     group.add_argument("--large", type=float, metavar="A", help="shape of λ at other labels (default: 256)")
     group.add_argument("--scale", type=float, metavar="B", help="scale of λ (default: 1e6)")
     group.add_argument("--init", choices=["random", "groups"], help="how T and V start (default: random)")
     lam_help = "λ starts at its prior mean (default) or at its shape, better for large shapes"
     group.add_argument("--lam-start", choices=["prior", "shape"], help=lam_help)
-    fit.add_argument("--a-t", type=float, default=0.6, metavar="A", help="shape of the dictionary's prior (default: 0.6)")
+    fit.add_argument(
+        "--a-t", type=float, default=0.6, metavar="A", help="shape of the dictionary's prior (default: 0.6)"
+    )
     fit.add_argument("--b-t", type=float, default=20.0, metavar="B", help="its scale (default: 20)")
     fit.add_argument("--max-steps", type=int, default=300, metavar="N", help="sweeps at most (default: 300)")
     fit.add_argument("--tol", type=float, default=1e-6, help="relative change of the bound to stop at (default: 1e-6)")
     fit.add_argument("--seed", type=int, default=0, metavar="N", help="of the random start (default: 0)")
     fit.add_argument("--plots", type=Path, metavar="DIR", help="write pictures into this folder")
-    fit.add_argument("--image-shape", type=_shape, metavar="HxW", help="samples are images: draw the dictionary as such")
+    fit.add_argument(
+        "--image-shape", type=_shape, metavar="HxW", help="samples are images: draw the dictionary as such"
+    )
 
 
 def _demo(arguments: argparse.Namespace) -> int:
@@ -174,10 +182,85 @@ def _problem(arguments: argparse.Namespace) -> tuple[Data, Priors, int]:
     dictionary = Gamma(arguments.a_t, arguments.b_t)
     if labels is None:
         # Exponential coefficients, of the scale that makes TV as large as X a priori.
-        scale = float(data.X.mean()) / (max(arguments.rank, 1) * dictionary.mean)
-        priors = Priors(dictionary, Gamma(1.0, scale if scale > 0 else 1.0))
+        size, unit = float(data.X.mean()), arguments.rank * dictionary.mean
+        priors = Priors(dictionary, Gamma(1.0, size / unit if size > 0 and unit > 0 else 1.0))
     else:
         how = {"per_group": arguments.per_group} if arguments.rank is None else {"rank": arguments.rank}
         shapes = {name: getattr(arguments, name) for name in ("small", "large", "scale")}
         priors = Priors(dictionary, GroupSparse(label_driven(num_groups=data.num_groups, **how, **shapes)))
     return data, priors, prepare(data, priors, arguments.rank)[2]
+
+
+def _run(arguments: argparse.Namespace, data: Data, priors: Priors, rank: int) -> tuple[Fit | None, bool]:
+    """The fit, and whether Ctrl-C ended it: then the last checkpoint, or None before the first."""
+    import warnings
+
+    import jax
+    from sklearn.exceptions import ConvergenceWarning
+    from tqdm import tqdm
+
+    from .inference import cavi
+
+    last: list[Fit] = []
+    start = cavi.start(lam=priors.coefficients.hyperprior.a) if arguments.lam_start == "shape" else None  # type: ignore[union-attr]  # groups have one
+    with tqdm(total=arguments.max_steps, unit="sweep", disable=None) as progress, warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # its sentence is printed with the table
+
+        def checkpoint(fit: Fit) -> None:
+            last[:] = [fit]
+            progress.update(fit.num_steps - progress.n)
+
+        try:
+            fit = cavi.run(
+                data,
+                priors,
+                key=jax.random.key(arguments.seed),
+                start=start,
+                init=arguments.init,
+                rank=rank,
+                max_steps=arguments.max_steps,
+                tol=arguments.tol,
+                callback=checkpoint,
+            )
+        except KeyboardInterrupt:
+            if not last:
+                return None, True
+            return last[0]._replace(converged=False, message=f"Interrupted after sweep {last[0].num_steps}."), True
+    return fit, False
+
+
+def _table(data: Data, fit: Fit, seconds: float) -> str:
+    import pandas as pd
+
+    from .plots import in_use
+
+    used = in_use(fit.posterior)
+    values = {
+        "features": f"{data.num_features:,}",
+        "samples": f"{data.num_samples:,}",
+        "groups": data.num_groups or "none",
+        "components": f"{used.sum()} of {len(used)} in use",
+        "bound": f"{fit.elbo[-1]:,.0f}",
+        "sweeps": fit.num_steps,
+        "converged": "yes" if fit.converged else "no",
+        "seconds": f"{seconds:.1f}",
+    }
+    return str(pd.DataFrame([values]).to_string(index=False))
+
+
+def _check_folder(folder: Path) -> None:
+    """Make the folder and see that files can be written there, before any work is done for them."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ValueError(f"expected a folder to write into; got {folder} ({os.strerror(error.errno or 0)})") from None
+
+
+def _shape(text: str) -> tuple[int, int]:
+    """HxW, as in 112x92."""
+    parts = text.lower().split("x")
+    if len(parts) != 2 or not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise argparse.ArgumentTypeError(f"expected HxW, as in 112x92; got {text!r}")
+    return int(parts[0]), int(parts[1])

@@ -8,7 +8,6 @@ import io
 import json
 import os
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -21,7 +20,7 @@ from .model import Gamma, GroupSparse, Names, Priors
 
 PathLike: TypeAlias = str | os.PathLike[str]
 FORMAT, FORMAT_VERSION = "gsnmf-fit", 1
-FAMILIES: dict[str, Callable[..., Any]] = {f.__name__: f for f in (Gamma, GroupSparse, Priors, Posterior)}
+FAMILIES: dict[str, Any] = {f.__name__: f for f in (Gamma, GroupSparse, Priors, Posterior)}
 HEADERS = ("label", "labels", "group", "groups", "class", "y")
 
 
@@ -74,8 +73,8 @@ def read_matrix(path: PathLike) -> Matrix:
 def read_labels(path: PathLike) -> NDArray[Any]:
     """One label per sample from .npy, .npz (one array, or the one called labels or y), or text with one label per line.
 
-    Whole numbers are read as such, everything else as text. The first line of a text file is a header if it alone is
-    not a whole number, or if it says label, labels, group, groups, class or y.
+    Whole numbers are read as such, everything else as text. The first line of a text file is a header if it is a word
+    and all others are whole numbers, or if it says label, labels, group, groups, class or y.
     """
     path = _existing(path, (".npy", ".npz", ".csv", ".tsv", ".txt"))
     if path.suffix.lower() in (".npy", ".npz"):
@@ -88,7 +87,7 @@ def read_labels(path: PathLike) -> NDArray[Any]:
     if delimiter and any(delimiter in line for line in lines):
         raise ValueError(f"expected one label per line in {path}; got several columns")
     whole = [_is_whole(line) for line in lines]
-    if lines and (lines[0].lower() in HEADERS or (len(lines) > 1 and not whole[0] and all(whole[1:]))):
+    if lines and (lines[0].lower() in HEADERS or (lines[0][:1].isalpha() and len(lines) > 1 and all(whole[1:]))):
         lines, whole = lines[1:], whole[1:]
     if not lines or "" in lines:
         raise ValueError(f"expected one label per line in {path}; got {'an empty line' if lines else 'none'}")
@@ -110,7 +109,7 @@ def save_fit(path: PathLike, fit: Fit, priors: Priors, names: Names) -> Path:
     posterior, prior = _describe(fit.posterior, "posterior", arrays), _describe(priors, "priors", arrays)
     _describe(fit.elbo, "elbo", arrays)
     buffer = io.BytesIO()
-    np.savez_compressed(buffer, allow_pickle=False, **arrays)  # type: ignore[arg-type]  # the stub types the keywords
+    np.savez_compressed(buffer, allow_pickle=False, **arrays)
     description = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
@@ -158,8 +157,8 @@ def load_fit(path: PathLike) -> Saved:
             arrays = {key: stored[key] for key in stored.files}
         how = (description[field] for field in ("num_steps", "converged", "message"))
         fit = Fit(_build(description["posterior"], arrays), arrays["elbo"], *how)
-        names = Names(**{axis: np.asarray(n["values"], n["dtype"]) for axis, n in description["names"].items()})
-        return Saved(fit, _build(description["priors"], arrays), names)
+        axes: dict[str, Any] = {axis: np.asarray(n["values"], n["dtype"]) for axis, n in description["names"].items()}
+        return Saved(fit, _build(description["priors"], arrays), Names(**axes))
     except (KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
         raise ValueError(f"expected {text} to describe the arrays of {npz.name}; got {error!r}") from None
 
@@ -186,7 +185,9 @@ def _read_array(path: Path, keys: tuple[str, ...]) -> NDArray[Any]:
                 return array
     except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
         raise ValueError(f"expected a NumPy file of numbers or text in {path}; got {error}") from None
-    raise ValueError(f"expected one array, or one called {' or '.join(keys)}, in {path}; got {', '.join(wanted) or 'none'}")
+    raise ValueError(
+        f"expected one array, or one called {' or '.join(keys)}, in {path}; got {', '.join(wanted) or 'none'}"
+    )
 
 
 def _read_text(path: Path) -> str:
@@ -254,11 +255,11 @@ def _describe(value: Any, key: str, arrays: dict[str, NDArray[Any]]) -> Any:
     """NamedTuples as their name and fields, an array as its key in `arrays`, where it is put."""
     if value is None:
         return None
-    if hasattr(value, "_fields"):
+    if isinstance(value, tuple):
         name = type(value).__name__
         if FAMILIES.get(name) is not type(value):
             raise ValueError(f"expected one of {', '.join(FAMILIES)} in a fit to save; got {name}")
-        return {"family": name} | {f: _describe(getattr(value, f), f"{key}.{f}", arrays) for f in value._fields}
+        return {"family": name} | {f: _describe(getattr(value, f), f"{key}.{f}", arrays) for f in FAMILIES[name]._fields}
     array = np.asarray(value)
     if array.dtype.kind not in "biuf":
         raise ValueError(f"expected real numbers in {key} to save; got dtype {array.dtype}")

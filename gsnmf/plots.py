@@ -17,7 +17,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike, NDArray
 
-from .inference import Fit
+from .inference import Fit, Posterior
 from .model import Data
 
 DARK = "0.15"
@@ -26,6 +26,14 @@ DARK = "0.15"
 def new_axes(width: float = 7.0, height: float = 4.0) -> Axes:
     """Axes on a figure of their own, sizes in inches."""
     return Figure(figsize=(width, height), layout="constrained", dpi=150).add_subplot()
+
+
+def save(ax: Axes, path: Path) -> None:
+    """Write the figure that these axes are on."""
+    figure = ax.get_figure(root=True)
+    if figure is None:
+        raise ValueError("expected axes on a figure; got axes that were removed from theirs")
+    figure.savefig(path)
 
 
 def mean_by_group(V_mean: ArrayLike, membership: ArrayLike) -> NDArray[np.float64]:
@@ -39,27 +47,32 @@ def mean_by_group(V_mean: ArrayLike, membership: ArrayLike) -> NDArray[np.float6
     [[2.0], [5.0]]
     """
     membership = np.asarray(membership, float)
-    means: NDArray[np.float64] = membership.T @ np.abs(np.asarray(V_mean, float)).T
-    return means / np.maximum(membership.sum(axis=0), 1)[:, None]
+    totals = membership.T @ np.abs(np.asarray(V_mean, float)).T
+    means: NDArray[np.float64] = totals / np.maximum(membership.sum(axis=0), 1)[:, None]
+    return means
+
+
+def in_use(posterior: Posterior) -> NDArray[np.bool_]:
+    """Whether each component explains anything: at least a thousandth of the mean expected counts Σ_ν t Σ_τ v.
+
+    What an unused component has for a dictionary column is its prior.
+
+    Args:
+        posterior: as in `Fit`.
+    """
+    counts = np.asarray(posterior.T.mean, float).sum(axis=0) * np.asarray(posterior.V.mean, float).sum(axis=1)
+    used: NDArray[np.bool_] = counts > 1e-3 * counts.mean()
+    return used
 
 
 def home_groups(V_mean: ArrayLike, membership: ArrayLike) -> NDArray[np.intp]:
-    """The group in which each component is most active on average: one index per component.
-
-    Args:
-        V_mean: components × samples.
-        membership: samples × groups, as in `Data`.
-    """
-    return mean_by_group(V_mean, membership).argmax(axis=0)
+    """The group in which each component is most active on average; arguments as in `mean_by_group`."""
+    homes: NDArray[np.intp] = mean_by_group(V_mean, membership).argmax(axis=0)
+    return homes
 
 
 def component_order(V_mean: ArrayLike, membership: ArrayLike) -> NDArray[np.intp]:
-    """Components sorted by the group they are most active in, within a group the most active first.
-
-    Args:
-        V_mean: components × samples.
-        membership: samples × groups, as in `Data`.
-    """
+    """Components sorted by home group, the most active of each first; arguments as in `mean_by_group`."""
     means = mean_by_group(V_mean, membership)
     return np.lexsort((-means.max(axis=0), means.argmax(axis=0)))
 
@@ -79,7 +92,9 @@ def hinton(
         matrix: labels × components, nonnegative and finite.
         ax: where to draw; a new figure when left out.
         rows: names of the rows; 0, 1, ... when left out.
-        title, row_label, column_label: words around it.
+        title: above it.
+        row_label: beside it.
+        column_label: below it.
     """
     matrix = np.asarray(matrix, float)
     if matrix.ndim != 2 or 0 in matrix.shape or not (np.isfinite(matrix) & (matrix >= 0)).all():
@@ -152,7 +167,7 @@ def dictionary_montage(
         ax: where to draw; a new figure when left out.
         order: the components to show, in this order; all when left out.
         groups: a name for each component of T; neighbours in `order` of one name stand together under it.
-        ncols: images side by side at most; about 25, in lines of even length, when left out.
+        ncols: images side by side at most; about 20, in lines of even length, when left out.
         title: above it.
     """
     T_mean = np.asarray(T_mean, float)
@@ -163,7 +178,7 @@ def dictionary_montage(
     h, w = image_shape
     if ncols is None:
         blocks = np.unique(names, return_counts=True)[1] if names is not None else np.ones(len(order), int)
-        ncols = int(blocks.max() * np.ceil(len(blocks) / np.ceil(len(order) / 25)))
+        ncols = int(blocks.max() * np.ceil(len(blocks) / np.ceil(len(order) / 20)))
     places = _places(names or [""] * len(order), ncols, w, h, titled=names is not None)
     canvas = np.full((max(y for y, _ in places) + h + 1, max(x for _, x in places) + w + 1), np.nan)
     for (y, x), i in zip(places, order, strict=True):
@@ -230,11 +245,13 @@ def save_figures(folder: Path, fit: Fit, data: Data, image_shape: tuple[int, int
         relevance = 1 / np.asarray(fit.posterior.lam.mean, float).T[:, order]
         axes["hinton_lambda"] = hinton(relevance, rows=names, title="1 / E[λ] per label and component")
     axes["coefficients"] = coefficients_by_label(V, groups, group_names=names if groups is not None else None)
-    if image_shape is not None:
-        axes["dictionary"] = dictionary_montage(T, image_shape, order=order, groups=home)
+    used = in_use(fit.posterior)
+    if image_shape is not None and used.any():
+        title = f"dictionary, in negative ({used.sum()} of {len(used)} components in use)"
+        axes["dictionary"] = dictionary_montage(T, image_shape, order=order[used[order]], groups=home, title=title)
     folder.mkdir(parents=True, exist_ok=True)
     for name, ax in axes.items():
-        ax.figure.savefig(folder / f"{name}.png")
+        save(ax, folder / f"{name}.png")
     return [folder / f"{name}.png" for name in axes]
 
 

@@ -15,7 +15,7 @@ from ..model.priors import Priors, negative_kl
 from ..model.problem import prepare
 from ..model.special import digamma
 from ..model.types import Array
-from .poisson import allocate, expected_total, log_base_measure
+from .poisson import allocate, expected_total, log_base_measure, tile
 from .posterior import Posterior
 
 
@@ -24,16 +24,21 @@ def prior_terms(data: Data, priors: Priors, q: Posterior) -> Array:
 
     −Σ_i (Σ_ν E_T)(Σ_τ E_V) − KL(q(T) ‖ p(T)) − E KL(q(V) ‖ p(V | λ)) − KL(q(λ) ‖ p(λ)).
     """
-    terms = jnp.sum(negative_kl(q.T, priors.dictionary.expected()))
-    terms += jnp.sum(negative_kl(q.V, priors.coefficients.expected(q.lam, data)))
+    terms = _sum(negative_kl(q.T, priors.dictionary.expected()))
+    terms += _sum(negative_kl(q.V, priors.coefficients.expected(q.lam, data)))
     if q.lam is not None and priors.coefficients.hyperprior is not None:
-        terms += jnp.sum(negative_kl(q.lam, priors.coefficients.hyperprior.expected()))
+        terms += _sum(negative_kl(q.lam, priors.coefficients.hyperprior.expected()))
     return terms - expected_total(data, q.T.mean, q.V.mean)
+
+
+def _sum(matrix: Array) -> Array:
+    """Σ of a matrix; the product with ones lets XLA compute what is summed in one parallel loop."""
+    return jnp.sum(matrix @ jnp.ones(matrix.shape[1], matrix.dtype))
 
 
 @jax.jit
 def _bound(data: Data, priors: Priors, q: Posterior) -> Array:
-    x_log_M = allocate(data, q.T.log_mean, q.V.log_mean).x_log_M
+    x_log_M = allocate(tile(data), q.T.geometric_mean(axis=1), q.V.geometric_mean(axis=0)).x_log_M
     return x_log_M + log_base_measure(data) + prior_terms(data, priors, q)
 
 

@@ -20,11 +20,11 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from ..model.data import Data
-from ..model.priors import Gamma, Priors
+from ..model.priors import Gamma, Geometric, Priors
 from ..model.problem import prepare
 from ..model.types import Array
 from .bound import bound, paper_bound, paper_bound_gap, prior_terms
-from .poisson import Allocation, allocate, exposure, log_base_measure
+from .poisson import Allocation, allocate, exposure, log_base_measure, tile
 from .posterior import Fit, Posterior
 from .starts import Start, fill, start
 
@@ -34,10 +34,10 @@ CHUNK = 25  # sweeps between two looks by the host: progress, Ctrl-C, checkpoint
 
 
 class Moments(NamedTuple):
-    """All that a sweep reads of the factors before it: E[log T], E[log V], E[V], E[λ]."""
+    """All that a sweep reads of the factors before it: exp E[log T], exp E[log V], E[V], E[λ]."""
 
-    log_T: Array
-    log_V: Array
+    g_T: Geometric
+    g_V: Geometric
     V: Array
     lam: Array | None
 
@@ -57,13 +57,14 @@ class State(NamedTuple):
 
 def moments(q: Posterior) -> Moments:
     """What the next sweep reads of these factors."""
-    return Moments(q.T.log_mean, q.V.log_mean, q.V.mean, None if q.lam is None else q.lam.mean)
+    lam = None if q.lam is None else q.lam.mean
+    return Moments(q.T.geometric_mean(axis=1), q.V.geometric_mean(axis=0), q.V.mean, lam)
 
 
 def sweep(data: Data, priors: Priors, m: Moments) -> tuple[Posterior, Allocation]:
     """One sweep of exact coordinate ascent, and the q(S) it began with."""
     dictionary, coefficients = priors
-    S = allocate(data, m.log_T, m.log_V)
+    S = allocate(data, m.g_T, m.g_V)
     T = Gamma(dictionary.a + S.T, 1 / (1 / dictionary.b + exposure(data, V=m.V)))
     V = Gamma(coefficients.shape + S.V, 1 / (coefficients.rates(m.lam, data) + exposure(data, T=T.mean)))
     return Posterior(T, V, coefficients.update(V.mean, data)), S
@@ -80,7 +81,7 @@ def init(
 ) -> State:
     """The state before the first sweep; the arguments are those of `run`.
 
-    Given means E become E[log] = log(E + 1e-12), as in the paper's program. The factors of the state are not yet
+    Given means E become exp E[log] = E + 1e-12, as in the paper's program. The factors of the state are not yet
     meaningful: a start has means but no shapes.
     """
     data, priors, K = prepare(data, priors, rank)
@@ -91,19 +92,20 @@ def init(
     else:
         means = fill(start, data, priors, K, key, init)
         T, V, lam = jax.tree.map(lambda E: jnp.asarray(E, data.X.dtype), means)
-        m = Moments(jnp.log(T + 1e-12), jnp.log(V + 1e-12), V, lam)
-    shapes, _ = jax.eval_shape(sweep, data, priors, m)
+        g_T = Geometric(T + 1e-12, jnp.zeros((data.num_features, 1), T.dtype))
+        g_V = Geometric(V + 1e-12, jnp.zeros((1, data.num_samples), V.dtype))
+        m = Moments(g_T, g_V, V, lam)
+    shapes, _ = jax.eval_shape(sweep, tile(data), priors, m)
     return State(m, jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes), jnp.zeros((), data.X.dtype))
 
 
 def step(data: Data, priors: Priors, state: State) -> tuple[State, float]:
     """One sweep: the next state, and the bound of the state given (meaningless before the first sweep)."""
-    data, priors, _ = prepare(data, priors, state.moments.log_T.shape[1])
-    state, elbo = _step(data, priors, log_base_measure(data), state)
+    data, priors, _ = prepare(data, priors, state.moments.g_T.value.shape[1])
+    state, elbo = jax.jit(_step)(tile(data), priors, log_base_measure(data), state)
     return state, float(elbo)
 
 
-@jax.jit
 def _step(data: Data, priors: Priors, base: Array, state: State) -> tuple[State, Array]:
     q, S = sweep(data, priors, state.moments)
     return State(moments(q), q, base + prior_terms(data, priors, q)), state.terms + S.x_log_M
@@ -115,7 +117,7 @@ def _advance(data: Data, priors: Priors, state: State, done: Array, limit: Array
 
     Row n of the record is the bound before sweep `done` + n.
     """
-    base = log_base_measure(data)
+    base, data = log_base_measure(data), tile(data)
 
     def ongoing(carry: tuple) -> Array:
         _, _, n, stop, _ = carry
@@ -166,7 +168,7 @@ def run(
     if tol is not None and not 0 <= tol < np.inf:
         raise ValueError(f"expected tol to be None or a number ≥ 0; got {tol!r}")
     state = _init(data, priors, key=key, start=start, init=init, rank=rank)
-    data, priors, _ = prepare(data, priors, state.moments.log_T.shape[1])
+    data, priors, _ = prepare(data, priors, state.moments.g_T.value.shape[1])
     done, last, elbos, stop = 0, jnp.full((), jnp.inf, data.X.dtype), [], False
     threshold = jnp.full((), -1.0 if tol is None else tol, data.X.dtype)
     while done < max_steps and not stop:
@@ -186,7 +188,7 @@ _init = init  # `run` has an argument of that name
 
 def _fit(data: Data, priors: Priors, state: State, elbos: list[np.ndarray], tol: float | None, stop: bool) -> Fit:
     """The result so far; the bound of the last sweep is owed one product."""
-    F, N, K = *data.X.shape, state.moments.log_T.shape[1]
+    F, N, K = *data.X.shape, state.moments.g_T.value.shape[1]
     q = Posterior(state.posterior.T.broadcast(F, K), state.posterior.V.broadcast(K, N), state.posterior.lam)
     elbo = np.append(np.concatenate(elbos)[1:], bound(data, priors, q))
     finite = bool(np.isfinite(elbo).all())

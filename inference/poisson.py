@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 
 from ..model.data import Data
+from ..model.priors import Geometric
 from ..model.special import gammaln
 from ..model.types import Array
 
 
 class Allocation(NamedTuple):
-    """q(S) at its optimum for given E[log T], E[log V], as far as anyone needs it.
+    """q(S) at its optimum for given exp E[log T], exp E[log V], as far as anyone needs it.
 
     T: Σ_T = Σ_τ E[s], features × components.
     V: Σ_V = Σ_ν E[s], components × samples.
@@ -28,20 +30,49 @@ class Allocation(NamedTuple):
     x_log_M: Array
 
 
-def allocate(data: Data, log_T: Array, log_V: Array) -> Allocation:
-    """ξ = X / M,  Σ_T = g_T ∘ (ξ g_Vᵀ),  Σ_V = g_V ∘ (g_Tᵀ ξ).
+def tile(data: Data, size: int = 8 << 20) -> Data:
+    """The same data with X cut along the samples: tiles × features × samples per tile, of about `size` bytes each.
 
-    All of it is invariant to a shift of log T by row and of log V by column, so each is taken relative to its
-    maximum: exp E[log t] is 0 in single precision for shapes below 0.01. Rows and columns with disjoint supports can
-    still have M = 0; the floor keeps x / M finite there.
+    A large X is then read once a sweep and M is never stored whole. The last tile is filled up with empty samples.
     """
-    X = data.X
-    row, column = log_T.max(axis=1, keepdims=True), log_V.max(axis=0, keepdims=True)
-    g_T, g_V = jnp.exp(log_T - row), jnp.exp(log_V - column)
-    M = jnp.maximum(g_T @ g_V, jnp.finfo(X.dtype).tiny ** (2 / 3))
-    xi = X / M
-    x_log_M = jnp.sum(X * jnp.log(M)) + jnp.sum(X * row) + jnp.sum(X * column)
-    return Allocation(g_T * (xi @ g_V.T), g_V * (g_T.T @ xi), x_log_M)
+    F, N = data.X.shape
+    tiles = -(-F * N * data.X.dtype.itemsize // size)
+    width = -(-N // tiles)
+    X = jnp.pad(data.X, ((0, 0), (0, tiles * width - N)))
+    return data._replace(X=jnp.moveaxis(X.reshape(F, tiles, width), 1, 0))
+
+
+def allocate(data: Data, T: Geometric, V: Geometric) -> Allocation:
+    """ξ = X / M,  Σ_T = g_T ∘ (ξ g_Vᵀ),  Σ_V = g_V ∘ (g_Tᵀ ξ), for data made by `tile`.
+
+    All of it is invariant to the shifts of g_T by row and of g_V by column. Rows and columns with disjoint supports can
+    have M = 0 all the same; the floor keeps x / M finite there.
+    """
+    tiles, _, width = data.X.shape
+    K, N = V.value.shape
+    floor = jnp.finfo(data.X.dtype).tiny ** (2 / 3)
+
+    def one(X: Array, g_V: Array) -> tuple[Array, Array, Array]:
+        M = jnp.maximum(T.value @ g_V, floor)
+        xi = X / M
+        return xi @ g_V.T, T.value.T @ xi, jnp.sum(X * jnp.log(M))
+
+    def add(total: tuple[Array, Array], tile: tuple[Array, Array]) -> tuple[tuple[Array, Array], Array]:
+        xi_V, T_xi, x_log_M = one(*tile)
+        return (total[0] + xi_V, total[1] + x_log_M), T_xi
+
+    if tiles == 1:
+        xi_V, T_xi, x_log_M = one(data.X[0], V.value)
+    else:
+        g_V = jnp.pad(V.value, ((0, 0), (0, tiles * width - N)), constant_values=1)
+        g_V = jnp.moveaxis(g_V.reshape(K, tiles, width), 1, 0)
+        zero = jnp.zeros_like(T.value), jnp.zeros((), data.X.dtype)
+        (xi_V, x_log_M), T_xi = jax.lax.scan(add, zero, (data.X, g_V))
+        T_xi = jnp.moveaxis(T_xi, 0, 1).reshape(K, tiles * width)[:, :N]
+    counts = Allocation(T.value * xi_V, V.value * T_xi, x_log_M)
+    # Σ_ντ x (shift_ν + shift_τ): the counts' own margins are those of X.
+    shifts = jnp.sum(counts.T.sum(axis=1) * T.shift[:, 0]) + jnp.sum(counts.V.sum(axis=0) * V.shift[0])
+    return counts._replace(x_log_M=x_log_M + shifts)
 
 
 def exposure(data: Data, T: Array | None = None, V: Array | None = None) -> Array:

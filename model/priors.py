@@ -23,7 +23,7 @@ import numpyro
 import numpyro.distributions as dist
 
 from .data import Data
-from .special import digamma, digamma_gammaln, gammaln
+from .special import digamma, digamma_entropy, exp_digamma, gammaln
 from .types import Array
 
 
@@ -33,6 +33,13 @@ class Rate(NamedTuple):
     a: Array
     mean: Array
     log_mean: Array
+
+
+class Geometric(NamedTuple):
+    """A matrix of exp E[log x], as `value` times exp(shift); the shift has one entry per row or per column."""
+
+    value: Array
+    shift: Array
 
 
 class Gamma(NamedTuple):
@@ -57,6 +64,15 @@ class Gamma(NamedTuple):
     def log_mean(self) -> Array:
         """E[log x] = ψ(a) + log b."""
         return digamma(self.a) + jnp.log(self.b)
+
+    def geometric_mean(self, axis: int) -> Geometric:
+        """exp E[log x] = b exp ψ(a), relative to the largest along the axis (of components).
+
+        exp ψ(a) is 0 in single precision for a below 0.01. As ψ(a) ≈ −1/a there, a shift by −1/max a keeps the largest in
+        range; for large a it does nothing.
+        """
+        shift = -1 / self.a.max(axis=axis, keepdims=True)
+        return Geometric(self.b * exp_digamma(self.a, shift), shift)
 
     def broadcast(self, *shape: int) -> Gamma:
         """The same with parameters of this shape."""
@@ -176,12 +192,13 @@ class Priors(NamedTuple):
 def negative_kl(q: Gamma, prior: Rate) -> Array:
     """−KL(q ‖ p) = E log p + H(q), elementwise, averaged over an uncertain rate r of p.
 
-    With q = Gamma(α, β):  a E[log r] − log Γ(a) + (a − α) ψ(α) + a log β + α (1 − E[r] β) + log Γ(α).
+    With q = Gamma(α, β), E[x] = αβ, E[log x] = ψ(α) + log β and H(q) = H(Gamma(α, 1)) + log β:
+    (a − 1) E[log x] − E[r] E[x] + a E[log r] − log Γ(a) + H(q).
     """
-    psi, lgamma = digamma_gammaln(q.a)
-    # The terms that need no F×K logarithm stand together: β and r are often constant along an axis.
-    log_terms = prior.a * (prior.log_mean + jnp.log(q.b)) - gammaln(prior.a)
-    return (prior.a - q.a) * psi + lgamma + q.a * (1 - prior.mean * q.b) + log_terms
+    psi, entropy = digamma_entropy(q.a)
+    # What has no ψ stands together: β and r are often constant along an axis, and logarithms of a matrix cost.
+    constant = prior.a * (jnp.log(q.b) + prior.log_mean) - gammaln(prior.a)
+    return (prior.a - 1) * psi + entropy - (prior.mean * q.b) * q.a + constant
 
 
 def label_driven(

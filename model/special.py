@@ -1,12 +1,15 @@
 """The digamma and log-gamma functions: the only place where they are computed.
 
-XLA's own versions cost more than the three matrix products of a sweep. Here both are read off
-one asymptotic series at y = x + n, and brought back to x by the recurrence
+XLA's own versions cost more than the three matrix products of a sweep. Here both are read off asymptotic series at
+y = x + n, n even, and brought back to x by the recurrence
 
-    ψ(x) = ψ(y) − Σ_{k<n} 1/(x+k)        log Γ(x) = log Γ(y) − log Π_{k<n} (x+k).
+    ψ(x) = ψ(y) − Σ_{k<n} 1/(x+k)        log Γ(x) = log Γ(y) − Σ_{k<n} log(x+k).
 
-The factors pair up: with u = x(x+n−1), (x+k)(x+n−1−k) = u + k(n−1−k), so that n/2 terms do the work
-of n, and the two functions share log y, 1/y and the paired factors.
+The factors pair up: with u = x(x+n−1), (x+k)(x+n−1−k) = u + k(n−1−k). So one polynomial in u of degree n/2, and its
+slope, give the sum by a single division and the product by a single logarithm; taken relative to y², neither overflows.
+
+`exp_digamma` and `digamma_entropy` shift by different n on purpose. XLA writes to memory whatever two of its loops
+have in common; with nothing in common each function is one loop over its argument, and a sweep half as long.
 """
 
 from __future__ import annotations
@@ -18,41 +21,70 @@ import numpy as np
 
 from .types import Array
 
-# n, and how many terms of the series: the first omitted term at y = n is below the unit roundoff.
-_SHIFT = {np.dtype(np.float32): (6, 3), np.dtype(np.float64): (10, 8)}
+# (n, terms of the series): the first term left out, at y = n, is below the unit roundoff.
+_FOR_EXP = {np.dtype(np.float32): (4, 4), np.dtype(np.float64): (10, 8)}
+_FOR_BOUND = {np.dtype(np.float32): (6, 3), np.dtype(np.float64): (12, 7)}
 _BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510)  # B_2, B_4, ...
+_DIGAMMA = [B / (2 * j) for j, B in enumerate(_BERNOULLI, start=1)]
+_GAMMALN = [B / (2 * j * (2 * j - 1)) for j, B in enumerate(_BERNOULLI, start=1)]
 
 
-def digamma_gammaln(x: Array) -> tuple[Array, Array]:
-    """(ψ(x), log Γ(x)) for x > 0, elementwise, in the precision of x.
+def exp_digamma(x: Array, shift: Array = 0.0) -> Array:
+    """exp(ψ(x) − shift), without a logarithm.
 
-    >>> [round(float(f), 4) for f in digamma_gammaln(jnp.asarray(1.0))]
-    [-0.5772, 0.0]
+    >>> round(float(exp_digamma(jnp.asarray(1.0))), 4)
+    0.5615
     """
     x = jnp.asarray(x, jnp.result_type(x, float))
-    n, terms = _SHIFT[x.dtype]
-    y, u = x + n, x * (x + (n - 1))
-    log_y, r = jnp.log(y), 1 / y
-    r2 = r * r
-    slope, product = 1 / u, u * r2
-    for k in range(1, n // 2):
-        v = u + k * (n - 1 - k)
-        slope, product = slope + 1 / v, product * (v * r2)
-    psi_tail, gammaln_tail = jnp.zeros_like(y), jnp.zeros_like(y)
-    for j in range(terms, 0, -1):
-        psi_tail = psi_tail * r2 + _BERNOULLI[j - 1] / (2 * j)
-        gammaln_tail = gammaln_tail * r2 + _BERNOULLI[j - 1] / (2 * j * (2 * j - 1))
-    psi = log_y - 0.5 * r - psi_tail * r2 - (2 * x + (n - 1)) * slope
-    # The product was formed of (x+k)/y, which cannot overflow; y^n went into the factor of log y.
-    gammaln = (y - (n + 0.5)) * log_y - y + 0.5 * math.log(2 * math.pi) + gammaln_tail * r - jnp.log(product)
-    return psi, gammaln
+    y, rest, _, _ = _shifted(x, *_FOR_EXP[x.dtype])
+    return y * jnp.exp(rest - shift)
+
+
+def digamma_entropy(x: Array) -> tuple[Array, Array]:
+    """ψ(x), and the entropy of Gamma(x, 1): x + log Γ(x) + (1 − x) ψ(x).
+
+    The entropy is of the size of log x while its terms are of the size of x log x: they are cancelled on paper here.
+
+    >>> [round(float(f), 4) for f in digamma_entropy(jnp.asarray(1.0))]
+    [-0.5772, 1.0]
+    """
+    x = jnp.asarray(x, jnp.result_type(x, float))
+    n, terms = _FOR_BOUND[x.dtype]
+    y, rest, product, tail = _shifted(x, n, terms)
+    log_y = jnp.log(y)
+    psi = log_y + rest
+    return psi, psi - 0.5 * log_y + (0.5 * math.log(2 * math.pi) - n) + tail - x * rest - jnp.log(product)
 
 
 def digamma(x: Array) -> Array:
     """ψ(x) = d log Γ(x) / dx."""
-    return digamma_gammaln(x)[0]
+    return digamma_entropy(x)[0]
 
 
 def gammaln(x: Array) -> Array:
     """Log Γ(x)."""
-    return digamma_gammaln(x)[1]
+    x = jnp.asarray(x, jnp.result_type(x, float))
+    n, terms = _FOR_BOUND[x.dtype]
+    y, _, product, tail = _shifted(x, n, terms)
+    return (x - 0.5) * jnp.log(y) - y + 0.5 * math.log(2 * math.pi) + tail - jnp.log(product)
+
+
+def _shifted(x: Array, n: int, terms: int) -> tuple[Array, Array, Array, Array]:
+    """y = x + n, ψ(x) − log y, Π_{k<n} (x+k)/y, and log Γ(y) − [(y − ½) log y − y + ½ log 2π]."""
+    y = x + n
+    r = 1 / y
+    r2 = r * r
+    product, slope = jnp.ones_like(x), jnp.zeros_like(x)
+    for k in range(n // 2):
+        factor = (x * (x + (n - 1)) + k * (n - 1 - k)) * r2
+        product, slope = product * factor, slope * factor + product
+    rest = -0.5 * r - r2 * (_series(_DIGAMMA[:terms], r2) + (2 * x + (n - 1)) * (slope / product))
+    return y, rest, product, r * _series(_GAMMALN[:terms], r2)
+
+
+def _series(coefficients: list[float], r2: Array) -> Array:
+    """Σ_j c_j r2^j by Horner's rule."""
+    value = jnp.full_like(r2, coefficients[-1])
+    for c in coefficients[-2::-1]:
+        value = value * r2 + c
+    return value

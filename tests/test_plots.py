@@ -114,3 +114,9 @@ def test_save_figures_writes_what_the_fit_allows(tmp_path: Path, labels: list[st
     assert names == {"bound", "coefficients", "dictionary"} | ({"hinton_v", "hinton_lambda"} if labels else set())
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
     assert "dictionary" not in {path.stem for path in plots.save_figures(tmp_path, fit, data)}
+
+
+def test_unused_components_are_left_out_of_the_montage(tmp_path: Path) -> None:
+    T, scale = np.array([[2.0, 12.0], [1.0, 12.0]]), np.ones((2, 2))
+    posterior = Posterior(Gamma(T, scale), Gamma(np.array([[5.0, 6.0], [1e-6, 1e-6]]), scale), None)
+    assert plots.in_use(posterior).tolist() == [True, False]
