@@ -259,7 +259,9 @@ def _describe(value: Any, key: str, arrays: dict[str, NDArray[Any]]) -> Any:
         name = type(value).__name__
         if FAMILIES.get(name) is not type(value):
             raise ValueError(f"expected one of {', '.join(FAMILIES)} in a fit to save; got {name}")
-        return {"family": name} | {f: _describe(getattr(value, f), f"{key}.{f}", arrays) for f in FAMILIES[name]._fields}
+        return {"family": name} | {
+            f: _describe(getattr(value, f), f"{key}.{f}", arrays) for f in FAMILIES[name]._fields
+        }
     array = np.asarray(value)
     if array.dtype.kind not in "biuf":
         raise ValueError(f"expected real numbers in {key} to save; got dtype {array.dtype}")

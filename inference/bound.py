@@ -11,16 +11,17 @@ import jax
 import jax.numpy as jnp
 
 from ..model.data import Data
-from ..model.priors import Priors, negative_kl
+from ..model.priors import Gamma, Geometric, Priors, negative_kl
 from ..model.problem import prepare
 from ..model.special import digamma
 from ..model.types import Array
-from .poisson import allocate, expected_total, log_base_measure, tile
+from .poisson import Allocation, allocate, expected_total, log_base_measure, tile
 from .posterior import Posterior
+from .sweep import Moments
 
 
 def prior_terms(data: Data, priors: Priors, q: Posterior) -> Array:
-    """The bound less Σ x log M and less −Σ log Γ(x+1): everything that needs no product of the size of X.
+    """The bound less Σ x log(M/x) and less Σ [x log x − log Γ(x+1)]: everything that needs no product of the size of X.
 
     −Σ_i (Σ_ν E_T)(Σ_τ E_V) − KL(q(T) ‖ p(T)) − E KL(q(V) ‖ p(V | λ)) − KL(q(λ) ‖ p(λ)).
     """
@@ -31,6 +32,19 @@ def prior_terms(data: Data, priors: Priors, q: Posterior) -> Array:
     return terms - expected_total(data, q.T.mean, q.V.mean)
 
 
+def bound_with(S: Allocation, m: Moments, data: Data, priors: Priors, q: Posterior) -> Array:
+    """The bound less Σ [x log x − log Γ(x+1)], with q(S) as the moments m made it, not at its optimum for q.
+
+    Σ x log(M/x) of m, plus Σ Σ_T ∘ (L_T − L_T of m) + Σ Σ_V ∘ (L_V − L_V of m). It needs no product.
+    """
+
+    def moved(counts: Array, new: Gamma, old: Geometric) -> Array:
+        change = new.log_mean - (jnp.log(old.value) + old.shift)
+        return _sum(jnp.where(counts > 0, counts * change, 0))  # where old.value is 0 so is the count
+
+    return S.log_ratio + moved(S.T, q.T, m.g_T) + moved(S.V, q.V, m.g_V) + prior_terms(data, priors, q)
+
+
 def _sum(matrix: Array) -> Array:
     """Σ of a matrix; the product with ones lets XLA compute what is summed in one parallel loop."""
     return jnp.sum(matrix @ jnp.ones(matrix.shape[1], matrix.dtype))
@@ -38,8 +52,8 @@ def _sum(matrix: Array) -> Array:
 
 @jax.jit
 def _bound(data: Data, priors: Priors, q: Posterior) -> Array:
-    x_log_M = allocate(tile(data), q.T.geometric_mean(axis=1), q.V.geometric_mean(axis=0)).x_log_M
-    return x_log_M + log_base_measure(data) + prior_terms(data, priors, q)
+    log_ratio = allocate(tile(data), q.T.geometric_mean(axis=1), q.V.geometric_mean(axis=0)).log_ratio
+    return log_ratio + log_base_measure(data) + prior_terms(data, priors, q)
 
 
 def bound(data: Data, priors: Priors, posterior: Posterior) -> float:

@@ -1,17 +1,10 @@
-"""Mean-field coordinate ascent in closed form: the paper's algorithm.
-
-One sweep updates q(S), q(T), q(V), q(λ) in turn, each to its exact maximiser given the others:
-
-    ξ  = X / (g_T g_V)              Σ_T = g_T ∘ (ξ g_Vᵀ)           Σ_V = g_V ∘ (g_Tᵀ ξ)
-    q(T) = Gamma(aᵗ + Σ_T, (1/bᵗ + Σ_τ E_V)⁻¹)
-    q(V) = Gamma(1 + Σ_V, (E_Λ Δᵀ + Σ_ν E_T)⁻¹)                    with the new E_T
-    q(Λ) = Gamma(aˡ + N_c, (1/bˡ + E_V Δ)⁻¹)                       with the new E_V
-"""
+"""Mean-field coordinate ascent in closed form: the paper's algorithm, and the same with momentum."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -20,26 +13,18 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from ..model.data import Data
-from ..model.priors import Gamma, Geometric, Priors
+from ..model.priors import Geometric, Priors
 from ..model.problem import prepare
 from ..model.types import Array
-from .bound import bound, paper_bound, paper_bound_gap, prior_terms
-from .poisson import Allocation, allocate, exposure, log_base_measure, tile
+from .bound import bound, bound_with, paper_bound, paper_bound_gap, prior_terms
+from .poisson import log_base_measure, tile
 from .posterior import Fit, Posterior
 from .starts import Start, fill, start
+from .sweep import Moments, extrapolate, moments, rescale, sweep
 
-__all__ = ["Moments", "State", "bound", "init", "paper_bound", "paper_bound_gap", "run", "start", "step"]
+__all__ = ["Moments", "State", "bound", "init", "paper_bound", "paper_bound_gap", "run", "start", "step", "sweep"]
 
 CHUNK = 25  # sweeps between two looks by the host: progress, Ctrl-C, checkpoints
-
-
-class Moments(NamedTuple):
-    """All that a sweep reads of the factors before it: exp E[log T], exp E[log V], E[V], E[λ]."""
-
-    g_T: Geometric
-    g_V: Geometric
-    V: Array
-    lam: Array | None
 
 
 class State(NamedTuple):
@@ -47,27 +32,14 @@ class State(NamedTuple):
 
     moments: what the next sweep reads.
     posterior: the factors after the last sweep.
-    terms: their part of the bound that needs no product; the next sweep forms the rest anyway.
+    bound: theirs. In a plain run still without Σ x log(M/x), which the next sweep forms anyway.
+    momentum: sweeps since momentum began: −1 before the first, 0 where it was just lost.
     """
 
     moments: Moments
     posterior: Posterior
-    terms: Array
-
-
-def moments(q: Posterior) -> Moments:
-    """What the next sweep reads of these factors."""
-    lam = None if q.lam is None else q.lam.mean
-    return Moments(q.T.geometric_mean(axis=1), q.V.geometric_mean(axis=0), q.V.mean, lam)
-
-
-def sweep(data: Data, priors: Priors, m: Moments) -> tuple[Posterior, Allocation]:
-    """One sweep of exact coordinate ascent, and the q(S) it began with."""
-    dictionary, coefficients = priors
-    S = allocate(data, m.g_T, m.g_V)
-    T = Gamma(dictionary.a + S.T, 1 / (1 / dictionary.b + exposure(data, V=m.V)))
-    V = Gamma(coefficients.shape + S.V, 1 / (coefficients.rates(m.lam, data) + exposure(data, T=T.mean)))
-    return Posterior(T, V, coefficients.update(V.mean, data)), S
+    bound: Array
+    momentum: Array
 
 
 def init(
@@ -96,41 +68,67 @@ def init(
         g_V = Geometric(V + 1e-12, jnp.zeros((1, data.num_samples), V.dtype))
         m = Moments(g_T, g_V, V, lam)
     shapes, _ = jax.eval_shape(sweep, tile(data), priors, m)
-    return State(m, jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes), jnp.zeros((), data.X.dtype))
+    placeholder = jax.tree.map(lambda s: jnp.ones(s.shape, s.dtype), shapes)
+    return State(m, placeholder, jnp.zeros((), data.X.dtype), -jnp.ones((), data.X.dtype))
 
 
 def step(data: Data, priors: Priors, state: State) -> tuple[State, float]:
-    """One sweep: the next state, and the bound of the state given (meaningless before the first sweep)."""
+    """One plain sweep: the next state, and the bound of the state given (meaningless before the first sweep)."""
     data, priors, _ = prepare(data, priors, state.moments.g_T.value.shape[1])
-    state, elbo = jax.jit(_step)(tile(data), priors, log_base_measure(data), state)
+    state, elbo = jax.jit(_plain)(tile(data), priors, log_base_measure(data), state)
     return state, float(elbo)
 
 
-def _step(data: Data, priors: Priors, base: Array, state: State) -> tuple[State, Array]:
+def _plain(data: Data, priors: Priors, base: Array, state: State) -> tuple[State, Array]:
+    """The paper's sweep. M = g_T g_V of the state given is formed by it, and completes that state's bound."""
     q, S = sweep(data, priors, state.moments)
-    return State(moments(q), q, base + prior_terms(data, priors, q)), state.terms + S.x_log_M
+    return State(moments(q), q, base + prior_terms(data, priors, q), state.momentum + 2), state.bound + S.log_ratio
 
 
-@jax.jit
-def _advance(data: Data, priors: Priors, state: State, done: Array, limit: Array, last: Array, tol: Array) -> tuple:
+def _accelerated(data: Data, priors: Priors, base: Array, state: State) -> tuple[State, Array]:
+    """A sweep from where momentum carried the factors, the scale step, and a look whether the bound rose.
+
+    The sweep's own q(S) gives a valid bound for its factors without a further product. If that is below the last
+    one, the sweep is dropped, its factors with it, and momentum begins anew with a plain sweep from the last good
+    ones. A plain sweep and the scale step cannot lower the bound, so what is kept never falls.
+    """
+    q, S = sweep(data, priors, state.moments)
+    q = rescale(data, priors, q)
+    elbo = base + bound_with(S, state.moments, data, priors, q)
+    good = (elbo >= state.bound) | (state.momentum <= 0)
+    momentum = jnp.where(good, state.momentum + 1, 0)
+    kept, elbo = jax.tree.map(lambda new, old: jnp.where(good, new, old), (q, elbo), (state.posterior, state.bound))
+    ahead = extrapolate(kept, state.posterior, momentum / (momentum + MOMENTUM))
+    return State(moments(ahead), kept, elbo, momentum), state.bound
+
+
+MOMENTUM = 1.0  # the weight after t sweeps is t / (t + this)
+
+
+@partial(jax.jit, static_argnames="accelerate")
+def _advance(
+    data: Data, priors: Priors, state: State, done: Array, limit: Array, last: Array, tol: Array, accelerate: bool
+) -> tuple:
     """Sweep until `limit`, a small relative change of the bound, or a non-finite bound; at most CHUNK sweeps.
 
     Row n of the record is the bound before sweep `done` + n.
     """
     base, data = log_base_measure(data), tile(data)
+    one = _accelerated if accelerate else _plain
 
     def ongoing(carry: tuple) -> Array:
         _, _, n, stop, _ = carry
         return (n < limit - done) & (n < CHUNK) & ~stop
 
     def body(carry: tuple) -> tuple:
-        state, last, n, _, record = carry
-        state, elbo = _step(data, priors, base, state)
+        given, last, n, _, record = carry
+        state, elbo = one(data, priors, base, given)
         first = done + n == 0
-        stop = ~first & (~jnp.isfinite(elbo) | (jnp.abs(elbo - last) <= tol * jnp.abs(elbo)))
+        small = (jnp.abs(elbo - last) <= tol * jnp.abs(elbo)) & (given.momentum != 0)  # a dropped sweep changes nothing
+        stop = ~first & (~jnp.isfinite(elbo) | small)
         return state, jnp.where(first, jnp.inf, elbo), n + 1, stop, record.at[n].set(elbo)
 
-    record = jnp.zeros(CHUNK, data.X.dtype)
+    record = jnp.zeros(CHUNK, state.bound.dtype)
     return jax.lax.while_loop(ongoing, body, (state, last, 0, False, record))
 
 
@@ -156,8 +154,13 @@ def run(
         start: means from `cavi.start`, or a `Fit` or `Posterior` to go on from.
         init: how what `start` leaves open is filled: "random" (the paper's) or "groups" (T from samples of the
             group each component is bound to: a better bound, often a worse classifier).
+        rank: the number of components, where the priors' shapes leave it open.
         max_steps: sweeps at most.
         tol: stop when the bound changes by less than this, relatively, in one sweep; None for all sweeps.
+        accelerate: momentum on the logarithms of the factors' parameters, and the scale step, for about a tenth of the
+            sweeps. A sweep after which the bound is lower is dropped and momentum begins anew, so what is kept never
+            falls; a dropped sweep counts as a sweep. `elbo` then holds, but for its last entry, the bound with q(S)
+            as the sweep left it, which is valid and a little below the one with q(S) at its optimum.
         callback: called with the `Fit` so far about every 25 sweeps, for progress and checkpoints.
 
     Returns a `Fit`. With `accelerate=False, tol=None` it is exactly the paper's sweep, `max_steps` times. A run that
@@ -172,7 +175,7 @@ def run(
     done, last, elbos, stop = 0, jnp.full((), jnp.inf, data.X.dtype), [], False
     threshold = jnp.full((), -1.0 if tol is None else tol, data.X.dtype)
     while done < max_steps and not stop:
-        state, last, n, stop, record = _advance(data, priors, state, done, max_steps, last, threshold)
+        state, last, n, stop, record = _advance(data, priors, state, done, max_steps, last, threshold, accelerate)
         done += int(n)
         elbos.append(np.asarray(record, float)[: int(n)])
         if callback is not None:
@@ -196,7 +199,7 @@ def _fit(data: Data, priors: Priors, state: State, elbos: list[np.ndarray], tol:
     if not finite:
         message = f"The bound became {elbo[~np.isfinite(elbo)][0]} at sweep {np.argmin(np.isfinite(elbo)) + 1}."
     elif converged:
-        message = f"The bound changed by less than {tol:g} of itself at sweep {len(elbo)}."
+        message = f"The bound changed by at most {tol:g} of itself at sweep {len(elbo)}."
     elif tol is None:
         message = f"All {len(elbo)} sweeps were made."
     else:

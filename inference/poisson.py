@@ -22,12 +22,12 @@ class Allocation(NamedTuple):
 
     T: Σ_T = Σ_τ E[s], features × components.
     V: Σ_V = Σ_ν E[s], components × samples.
-    x_log_M: Σ_ντ x log M.
+    log_ratio: Σ_ντ x log(M/x), small where TV is close to X: single precision keeps its digits.
     """
 
     T: Array
     V: Array
-    x_log_M: Array
+    log_ratio: Array
 
 
 def tile(data: Data, size: int = 8 << 20) -> Data:
@@ -55,24 +55,24 @@ def allocate(data: Data, T: Geometric, V: Geometric) -> Allocation:
     def one(X: Array, g_V: Array) -> tuple[Array, Array, Array]:
         M = jnp.maximum(T.value @ g_V, floor)
         xi = X / M
-        return xi @ g_V.T, T.value.T @ xi, jnp.sum(X * jnp.log(M))
+        return xi @ g_V.T, T.value.T @ xi, -jnp.sum(X * jnp.log(jnp.maximum(xi, floor)))
 
     def add(total: tuple[Array, Array], tile: tuple[Array, Array]) -> tuple[tuple[Array, Array], Array]:
-        xi_V, T_xi, x_log_M = one(*tile)
-        return (total[0] + xi_V, total[1] + x_log_M), T_xi
+        xi_V, T_xi, log_ratio = one(*tile)
+        return (total[0] + xi_V, total[1] + log_ratio), T_xi
 
     if tiles == 1:
-        xi_V, T_xi, x_log_M = one(data.X[0], V.value)
+        xi_V, T_xi, log_ratio = one(data.X[0], V.value)
     else:
         g_V = jnp.pad(V.value, ((0, 0), (0, tiles * width - N)), constant_values=1)
         g_V = jnp.moveaxis(g_V.reshape(K, tiles, width), 1, 0)
         zero = jnp.zeros_like(T.value), jnp.zeros((), data.X.dtype)
-        (xi_V, x_log_M), T_xi = jax.lax.scan(add, zero, (data.X, g_V))
+        (xi_V, log_ratio), T_xi = jax.lax.scan(add, zero, (data.X, g_V))
         T_xi = jnp.moveaxis(T_xi, 0, 1).reshape(K, tiles * width)[:, :N]
-    counts = Allocation(T.value * xi_V, V.value * T_xi, x_log_M)
+    counts = Allocation(T.value * xi_V, V.value * T_xi, log_ratio)
     # Σ_ντ x (shift_ν + shift_τ): the counts' own margins are those of X.
     shifts = jnp.sum(counts.T.sum(axis=1) * T.shift[:, 0]) + jnp.sum(counts.V.sum(axis=0) * V.shift[0])
-    return counts._replace(x_log_M=x_log_M + shifts)
+    return counts._replace(log_ratio=log_ratio + shifts)
 
 
 def exposure(data: Data, T: Array | None = None, V: Array | None = None) -> Array:
@@ -86,5 +86,5 @@ def expected_total(data: Data, T: Array, V: Array) -> Array:
 
 
 def log_base_measure(data: Data) -> Array:
-    """−Σ_ντ log Γ(x + 1), the part of the bound that no factor changes."""
-    return -jnp.sum(gammaln(data.X + 1))
+    """Σ_ντ [x log x − log Γ(x + 1)], the part of the bound that no factor changes."""
+    return jnp.sum(jax.scipy.special.xlogy(data.X, data.X) - gammaln(data.X + 1))

@@ -8,6 +8,7 @@ same without λ. A prior that is swapped is swapped here.
     conditional(lam, data, rank)   the same as a NumPyro distribution
     expected(lam, data)      the same under q(λ), as a `Rate`: what the bound needs of it
     update(V, data)          q(λ) given E[V]; with V itself, the full conditional of λ
+    scaling(V, lam)          what the scale step needs to know, by component
     hyperprior               the Gamma prior of λ
     hyperparameters(data)    the Gamma that holds its numbers, and how many columns that broadcasts to
 """
@@ -111,6 +112,11 @@ class Gamma(NamedTuple):
     def update(self, V: Array, data: Data) -> None:
         """There is no q(λ)."""
 
+    def scaling(self, V: Gamma, lam: Gamma | None) -> tuple[Array, Array, Array]:
+        """v → v/γ changes log p(V) by A log γ − Pγ − Q/γ on average: A = −Σ_τ a, P = 0, Q = Σ_τ E_V/b."""
+        power = -jnp.broadcast_to(self.a, V.a.shape).sum(axis=1)
+        return power, jnp.zeros_like(power), (V.mean / self.b).sum(axis=1)
+
 
 class GroupSparse(NamedTuple):
     """v_iτ ~ Exponential(rate λ_ic) for a sample τ of group c, λ_ic ~ `rate`: the paper's prior on V.
@@ -159,6 +165,11 @@ class GroupSparse(NamedTuple):
         b = 1 / (1 / self.rate.b + V @ data.membership)
         return Gamma(jnp.broadcast_to(a, b.shape), b)
 
+    def scaling(self, V: Gamma, lam: Gamma) -> tuple[Array, Array, Array]:
+        """(v, λ) → (v/γ, γλ) leaves p(V | λ) alone, and changes log p(λ) by A = Σ_c aˡ, P = Σ_c E_Λ/bˡ, Q = 0."""
+        power = jnp.broadcast_to(self.rate.a, lam.a.shape).sum(axis=1)
+        return power, (lam.mean / self.rate.b).sum(axis=1), jnp.zeros_like(power)
+
 
 class Coefficients(Protocol):
     """What the library asks of a conjugate family on V; see the top of this file."""
@@ -173,6 +184,7 @@ class Coefficients(Protocol):
     def conditional(self, lam: Array, data: Data, rank: int) -> dist.Distribution: ...  # noqa: D102 (as above)
     def expected(self, lam: Gamma, data: Data) -> Rate: ...  # noqa: D102 (as above)
     def update(self, V: Array, data: Data) -> Gamma | None: ...  # noqa: D102 (as above)
+    def scaling(self, V: Gamma, lam: Gamma) -> tuple[Array, Array, Array]: ...  # noqa: D102 (as above)
 
 
 class Priors(NamedTuple):

@@ -190,7 +190,7 @@ def test_tolerance_stops_and_says_so():
     data, priors = problem(6)
     fit = cavi.run(data, priors, key=jax.random.key(0), max_steps=5000, tol=1e-7, accelerate=False)
     assert fit.converged
-    assert "less than 1e-07" in fit.message
+    assert "at most 1e-07" in fit.message
     assert 2 < fit.num_steps == len(fit.elbo) < 5000
     change = abs(np.diff(fit.elbo)) / abs(fit.elbo[1:])
     assert change[-2] <= 1e-7 < change[:-2].min()  # it is noticed one sweep late, when the bound is at hand

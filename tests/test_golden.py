@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from gsnmf.inference import cavi
-from gsnmf.inference.bound import negative_kl
 from gsnmf.inference.poisson import expected_total, log_base_measure, tile
 from gsnmf.model import Gamma, GroupSparse, Priors, Rate, as_data
+from gsnmf.model.priors import negative_kl
 from gsnmf.model.problem import prepare
 
 
@@ -52,7 +52,7 @@ def test_printed_bound_where_the_program_evaluates_it(golden, setting):
     for n in range(8):
         before, old = state.moments, state.posterior
         q, S = cavi.sweep(tiled, hyper, before)
-        printed = S.x_log_M + log_base_measure(prepared) - expected_total(prepared, q.T.mean, q.V.mean)
+        printed = S.log_ratio + log_base_measure(prepared) - expected_total(prepared, q.T.mean, q.V.mean)
         printed += jnp.sum(S.T * (q.T.log_mean - log(before.g_T))) + jnp.sum(S.V * (q.V.log_mean - log(before.g_V)))
         rates = [f @ prepared.membership.T for f in (before.lam, jnp.log(before.lam))]
         printed += jnp.sum(negative_kl(q.T, hyper.dictionary.expected())) + jnp.sum(negative_kl(q.V, Rate(1.0, *rates)))

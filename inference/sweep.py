@@ -1,0 +1,66 @@
+"""One sweep of coordinate ascent, and the moves that make a run of sweeps faster.
+
+    ξ  = X / (g_T g_V)              Σ_T = g_T ∘ (ξ g_Vᵀ)           Σ_V = g_V ∘ (g_Tᵀ ξ)
+    q(T) = Gamma(aᵗ + Σ_T, (1/bᵗ + Σ_τ E_V)⁻¹)
+    q(V) = Gamma(1 + Σ_V, (E_Λ Δᵀ + Σ_ν E_T)⁻¹)                    with the new E_T
+    q(Λ) = Gamma(aˡ + N_c, (1/bˡ + E_V Δ)⁻¹)                       with the new E_V
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from ..model.data import Data
+from ..model.priors import Gamma, Geometric, Priors
+from ..model.types import Array
+from .poisson import Allocation, allocate, exposure
+from .posterior import Posterior
+
+
+class Moments(NamedTuple):
+    """All that a sweep reads of the factors before it: exp E[log T], exp E[log V], E[V], E[λ]."""
+
+    g_T: Geometric
+    g_V: Geometric
+    V: Array
+    lam: Array | None
+
+
+def moments(q: Posterior) -> Moments:
+    """What the next sweep reads of these factors."""
+    lam = None if q.lam is None else q.lam.mean
+    return Moments(q.T.geometric_mean(axis=1), q.V.geometric_mean(axis=0), q.V.mean, lam)
+
+
+def sweep(data: Data, priors: Priors, m: Moments) -> tuple[Posterior, Allocation]:
+    """One sweep of exact coordinate ascent, and the q(S) it began with."""
+    dictionary, coefficients = priors
+    S = allocate(data, m.g_T, m.g_V)
+    T = Gamma(dictionary.a + S.T, 1 / (1 / dictionary.b + exposure(data, V=m.V)))
+    V = Gamma(coefficients.shape + S.V, 1 / (coefficients.rates(m.lam, data) + exposure(data, T=T.mean)))
+    return Posterior(T, V, coefficients.update(V.mean, data)), S
+
+
+def rescale(data: Data, priors: Priors, q: Posterior) -> Posterior:
+    """The scale step (parameter expansion): (t_·i, v_i·, λ_i·) → (γt, v/γ, γλ) with the best γ_i.
+
+    It leaves the likelihood and p(V | λ) alone, so that in log γ the bound is A log γ − Pγ − Q/γ, concave, with A, P, Q
+    from the priors that the move does change. Its maximiser γ = (A + √(A² + 4PQ)) / 2P cannot lower the bound.
+    """
+    a, b = priors.dictionary
+    F, K = q.T.a.shape
+    power, rate, inverse = priors.coefficients.scaling(q.V, q.lam)
+    power += jnp.broadcast_to(a, (F, K)).sum(axis=0)
+    rate += (q.T.mean / b).sum(axis=0)
+    gamma = (power + jnp.sqrt(power**2 + 4 * rate * inverse)) / (2 * rate)
+    down, up = gamma[None, :], gamma[:, None]
+    lam = None if q.lam is None else Gamma(q.lam.a, q.lam.b * up)
+    return Posterior(Gamma(q.T.a, q.T.b * down), Gamma(q.V.a, q.V.b / up), lam)
+
+
+def extrapolate(q: Posterior, previous: Posterior, weight: Array) -> Posterior:
+    """Factors whose shapes and scales went on, in logarithms, by `weight` times the last step."""
+    return jax.tree.map(lambda new, old: new * (new / old) ** weight, q, previous)
