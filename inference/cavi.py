@@ -191,7 +191,7 @@ _init = init  # `run` has an argument of that name
 
 def _fit(data: Data, priors: Priors, state: State, elbos: list[np.ndarray], tol: float | None, stop: bool) -> Fit:
     """The result so far; the bound of the last sweep is owed one product."""
-    F, N, K = *data.X.shape, state.moments.g_T.value.shape[1]
+    (F, N), K = data.X.shape, state.moments.g_T.value.shape[1]
     q = Posterior(state.posterior.T.broadcast(F, K), state.posterior.V.broadcast(K, N), state.posterior.lam)
     elbo = np.append(np.concatenate(elbos)[1:], bound(data, priors, q))
     finite = bool(np.isfinite(elbo).all())

@@ -21,7 +21,7 @@ from .posterior import Posterior
 def guide(posterior: Posterior) -> Callable[..., dict[str, Array]]:
     """The mean field q(T) q(V) q(λ) as a NumPyro guide for `group_sparse_nmf`, with the same sites and plates.
 
-    Its parameters `T_a, T_b, V_a, V_b, lam_a, lam_b` (shapes and scales) start at the posterior's, so that `Trace_ELBO`,
+    Its parameters `T_a, T_b, V_a, V_b, lam_a, lam_b` (shapes and scales) start at the posterior's: `Trace_ELBO`,
     `Predictive` and `psis_diagnostic` see the posterior as it is, and `SVI` goes on from it. For the augmented model it
     also carries q(s_ν·τ) = Multinomial(x_ντ, g_T ∘ g_V / M) with g = exp E[log ·] of the same parameters.
 
@@ -42,7 +42,9 @@ def guide(posterior: Posterior) -> Callable[..., dict[str, Array]]:
     F = np.shape(posterior.T.a)[0]
 
     def mean_field(data: Data, priors: Priors, rank: int | None = None, augmented: bool = False) -> dict[str, Array]:
-        q = Posterior(*(None if factor is None else _param(site, factor) for site, factor in posterior._asdict().items()))
+        q = Posterior(
+            _param("T", posterior.T), _param("V", posterior.V), posterior.lam and _param("lam", posterior.lam)
+        )
         feature, sample = numpyro.plate("feature", F, dim=-2), numpyro.plate("sample", N, dim=-1)
         draws = {}
         with feature, numpyro.plate("component", K, dim=-1):
@@ -69,7 +71,7 @@ def _param(site: str, factor: Gamma) -> Gamma:
 
 
 class Thinning(dist.MultinomialProbs):
-    """NumPyro's multinomial, drawn by conditional binomials: no bound on the counts, no array of count × features × samples."""
+    """NumPyro's multinomial, drawn by conditional binomials: it needs no array of counts × features × samples."""
 
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
         """Counts in the precision of the probabilities."""

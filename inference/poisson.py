@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ..model.data import Data
 from ..model.priors import Geometric
@@ -50,7 +51,7 @@ def allocate(data: Data, T: Geometric, V: Geometric) -> Allocation:
     """
     tiles, _, width = data.X.shape
     K, N = V.value.shape
-    floor = jnp.finfo(data.X.dtype).tiny ** (2 / 3)
+    floor = np.finfo(data.X.dtype).tiny ** (2 / 3)
 
     def one(X: Array, g_V: Array) -> tuple[Array, Array, Array]:
         M = jnp.maximum(T.value @ g_V, floor)
@@ -75,9 +76,9 @@ def allocate(data: Data, T: Geometric, V: Geometric) -> Allocation:
     return counts._replace(log_ratio=log_ratio + shifts)
 
 
-def exposure(data: Data, T: Array | None = None, V: Array | None = None) -> Array:
+def exposure(data: Data, T: Array = None, V: Array = None) -> Array:
     """Σ_τ v_iτ for every t_νi (given V), or Σ_ν t_νi for every v_iτ (given T): how much it could have caused."""
-    return V.sum(axis=1)[None, :] if T is None else T.sum(axis=0)[:, None]
+    return T.sum(axis=0)[:, None] if V is None else V.sum(axis=1)[None, :]
 
 
 def expected_total(data: Data, T: Array, V: Array) -> Array:

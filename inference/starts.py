@@ -48,12 +48,12 @@ def fill(start: Start | None, data: Data, priors: Priors, K: int, key: Array | N
     hyperprior = priors.coefficients.hyperprior
     if hyperprior is None and given.lam is not None:
         raise ValueError(f"expected no lam, as {type(priors.coefficients).__name__} coefficients have none; got one")
-    shapes = Start((data.num_features, K), (K, data.num_samples), (K, data.num_groups))
-    for name, values, shape in zip(Start._fields, given, shapes, strict=True):
-        _check_mean(name, values, shape)
+    shapes = {"T": (data.num_features, K), "V": (K, data.num_samples), "lam": (K, data.num_groups)}
+    for name, values in given._asdict().items():
+        _check_mean(name, values, shapes[name])
     lam = given.lam
     if hyperprior is not None:
-        lam = np.broadcast_to(np.asarray(hyperprior.mean if lam is None else lam, float), shapes.lam)
+        lam = np.broadcast_to(np.asarray(hyperprior.mean if lam is None else lam, float), shapes["lam"])
     if given.T is not None and given.V is not None:
         return Start(given.T, given.V, lam)
     if key is None:

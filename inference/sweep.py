@@ -1,9 +1,9 @@
 """One sweep of coordinate ascent, and the moves that make a run of sweeps faster.
 
-    ξ  = X / (g_T g_V)              Σ_T = g_T ∘ (ξ g_Vᵀ)           Σ_V = g_V ∘ (g_Tᵀ ξ)
-    q(T) = Gamma(aᵗ + Σ_T, (1/bᵗ + Σ_τ E_V)⁻¹)
-    q(V) = Gamma(1 + Σ_V, (E_Λ Δᵀ + Σ_ν E_T)⁻¹)                    with the new E_T
-    q(Λ) = Gamma(aˡ + N_c, (1/bˡ + E_V Δ)⁻¹)                       with the new E_V
+ξ  = X / (g_T g_V)              Σ_T = g_T ∘ (ξ g_Vᵀ)           Σ_V = g_V ∘ (g_Tᵀ ξ)
+q(T) = Gamma(aᵗ + Σ_T, (1/bᵗ + Σ_τ E_V)⁻¹)
+q(V) = Gamma(1 + Σ_V, (E_Λ Δᵀ + Σ_ν E_T)⁻¹)                    with the new E_T
+q(Λ) = Gamma(aˡ + N_c, (1/bˡ + E_V Δ)⁻¹)                       with the new E_V
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from .posterior import Posterior
 class Moments(NamedTuple):
     """All that a sweep reads of the factors before it: exp E[log T], exp E[log V], E[V], E[λ]."""
 
-    g_T: Geometric
-    g_V: Geometric
+    g_T: Geometric  # noqa: N815 (the paper's letters)
+    g_V: Geometric  # noqa: N815 (the paper's letters)
     V: Array
     lam: Array | None
 
@@ -63,4 +63,5 @@ def rescale(data: Data, priors: Priors, q: Posterior) -> Posterior:
 
 def extrapolate(q: Posterior, previous: Posterior, weight: Array) -> Posterior:
     """Factors whose shapes and scales went on, in logarithms, by `weight` times the last step."""
-    return jax.tree.map(lambda new, old: new * (new / old) ** weight, q, previous)
+    further: Posterior = jax.tree.map(lambda new, old: new * (new / old) ** weight, q, previous)
+    return further

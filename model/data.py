@@ -57,7 +57,7 @@ class Data(NamedTuple):
     """
 
     X: Array
-    membership: Array | None
+    membership: Array
     names: Names
 
     @property
@@ -98,7 +98,8 @@ def as_data(
             in the precision they are; every algorithm reads them in the precision that JAX is set to.
         groups: one label per column of X, any sortable kind (numbers, strings); groups are ordered as sorted
             labels. None for a model without groups.
-        feature_names, sample_names: labels of the axes; 0, 1, ... when left out.
+        feature_names: one per row; 0, 1, ... when left out.
+        sample_names: one per column; 0, 1, ... when left out.
         group_names: all groups there are, in the order wanted, when some have no sample here.
 
     >>> data = as_data([[1, 0, 2], [0, 3, 1]], ["b", "a", "b"])

@@ -39,13 +39,13 @@ def group_sparse_nmf(data: Data, priors: Priors, rank: int | None = None, augmen
     feature = numpyro.plate("feature", data.num_features, dim=-2)
     sample = numpyro.plate("sample", data.num_samples, dim=-1)
     with feature, numpyro.plate("component", K, dim=-1):
-        T = numpyro.sample("T", priors.dictionary.broadcast(data.num_features, K).distribution())
+        T: Array = numpyro.sample("T", priors.dictionary.broadcast(data.num_features, K).distribution())
     lam = priors.coefficients.sample_rate(data, K)
     with numpyro.plate("component", K, dim=-2), sample:
-        V = numpyro.sample("V", priors.coefficients.conditional(lam, data, K))
+        V: Array = numpyro.sample("V", priors.coefficients.conditional(lam, data, K))
     with feature, sample:
         if augmented:
-            S = numpyro.sample("S", dist.Poisson(T[:, None, :] * V.T[None, :, :]).to_event(1))
+            S: Array = numpyro.sample("S", dist.Poisson(T[:, None, :] * V.T[None, :, :]).to_event(1))
             return numpyro.sample("X", dist.Delta(S.sum(-1)), obs=data.X)
         # X need not be whole numbers (pixels): the density stays defined, only NumPyro's check would complain.
         return numpyro.sample("X", dist.Poisson(T @ V, validate_args=False), obs=data.X)

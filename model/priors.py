@@ -16,7 +16,7 @@ same without λ. A prior that is swapped is swapped here.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax.numpy as jnp
 import numpy as np
@@ -69,8 +69,8 @@ class Gamma(NamedTuple):
     def geometric_mean(self, axis: int) -> Geometric:
         """exp E[log x] = b exp ψ(a), relative to the largest along the axis (of components).
 
-        exp ψ(a) is 0 in single precision for a below 0.01. As ψ(a) ≈ −1/a there, a shift by −1/max a keeps the largest in
-        range; for large a it does nothing.
+        exp ψ(a) is 0 in single precision for a below 0.01. As ψ(a) ≈ −1/a there, a shift by −1/max a keeps the largest
+        in range; for large a it does nothing.
         """
         shift = -1 / self.a.max(axis=axis, keepdims=True)
         return Geometric(self.b * exp_digamma(self.a, shift), shift)
@@ -83,7 +83,9 @@ class Gamma(NamedTuple):
         """The same in NumPyro, which takes a rate."""
         return dist.Gamma(self.a, 1 / jnp.asarray(self.b))
 
-    hyperprior = None
+    @property
+    def hyperprior(self) -> None:
+        """There is no λ, so no prior of it."""
 
     def hyperparameters(self, data: Data) -> tuple[Gamma, int]:
         """Itself, components × samples."""
@@ -155,7 +157,7 @@ class GroupSparse(NamedTuple):
         """v_iτ ~ Exponential(rate r_iτ)."""
         return dist.Exponential(self.rates(lam, data))
 
-    def expected(self, lam: Gamma, data: Data) -> Rate:
+    def expected(self, lam: Any, data: Data) -> Rate:
         """E[r] = E_Λ Δᵀ and E[log r] = L_Λ Δᵀ: an equality, as every sample has one group."""
         return Rate(self.shape, self.rates(lam.mean, data), self.rates(lam.log_mean, data))
 
@@ -165,7 +167,7 @@ class GroupSparse(NamedTuple):
         b = 1 / (1 / self.rate.b + V @ data.membership)
         return Gamma(jnp.broadcast_to(a, b.shape), b)
 
-    def scaling(self, V: Gamma, lam: Gamma) -> tuple[Array, Array, Array]:
+    def scaling(self, V: Gamma, lam: Any) -> tuple[Array, Array, Array]:
         """(v, λ) → (v/γ, γλ) leaves p(V | λ) alone, and changes log p(λ) by A = Σ_c aˡ, P = Σ_c E_Λ/bˡ, Q = 0."""
         power = jnp.broadcast_to(self.rate.a, lam.a.shape).sum(axis=1)
         return power, (lam.mean / self.rate.b).sum(axis=1), jnp.zeros_like(power)
@@ -182,9 +184,9 @@ class Coefficients(Protocol):
     def shape(self) -> Array: ...  # noqa: D102 (as above)
     def rates(self, lam: Array, data: Data) -> Array: ...  # noqa: D102 (as above)
     def conditional(self, lam: Array, data: Data, rank: int) -> dist.Distribution: ...  # noqa: D102 (as above)
-    def expected(self, lam: Gamma, data: Data) -> Rate: ...  # noqa: D102 (as above)
+    def expected(self, lam: Gamma | None, data: Data) -> Rate: ...  # noqa: D102 (as above)
     def update(self, V: Array, data: Data) -> Gamma | None: ...  # noqa: D102 (as above)
-    def scaling(self, V: Gamma, lam: Gamma) -> tuple[Array, Array, Array]: ...  # noqa: D102 (as above)
+    def scaling(self, V: Gamma, lam: Gamma | None) -> tuple[Array, Array, Array]: ...  # noqa: D102 (as above)
 
 
 class Priors(NamedTuple):
@@ -227,7 +229,8 @@ def label_driven(
     Args:
         per_group: how many components each group gets; one number, or one for each group.
         num_groups: C.
-        small, large: shapes aˡ where bound and elsewhere. The ratio sets how strictly groups keep to their own.
+        small: the shape aˡ where a component is bound.
+        large: the shape aˡ elsewhere; the larger, the more strictly groups keep to their own components.
         scale: bˡ, the same everywhere.
         rank: instead of per_group, the number of components in all, shared out as evenly as it goes
             (the first groups get one more).
@@ -255,7 +258,7 @@ def label_driven(
     if counts.min() < 0 or counts.sum() < 1:
         raise ValueError(f"expected at least one component; got per_group={per_group}, rank={rank}")
     for name, value in {"small": small, "large": large, "scale": scale}.items():
-        if not (np.isscalar(value) and 0 < value < np.inf):
+        if not isinstance(value, (int, float, np.number)) or not 0 < value < np.inf:
             raise ValueError(f"expected {name} to be a positive number; got {value}")
     bound_to = np.repeat(np.arange(num_groups), counts)
     a = np.where(bound_to[:, None] == np.arange(num_groups), float(small), float(large))

@@ -41,7 +41,11 @@ def prepare(data: Data, priors: Priors, rank: int | None = None) -> tuple[Data, 
         except ValueError:
             fits = False
         if not fits:
-            axes = "features × components" if rows else "components × " + ("groups" if priors.coefficients.hyperprior else "samples")
+            axes = (
+                "features × components"
+                if rows
+                else "components × " + ("groups" if priors.coefficients.hyperprior else "samples")
+            )
             raise ValueError(f"expected {name} to broadcast to {axes}, {shape}; got shape {np.shape(values)}")
     return _cast(data), jax.tree.map(jnp.atleast_2d, _cast(priors)), K
 

@@ -33,7 +33,7 @@ def test_every_row_names_a_test_that_exists():
 
 
 def test_14_line_1_is_not_the_bound():
-    data, priors, fit = fitted()
+    data, _, fit = fitted()
     q = fit.posterior
     M = np.exp(q.T.log_mean) @ np.exp(q.V.log_mean)
     printed = fit.elbo[-1] - np.sum(data.X * np.log(M)) - np.sum(np.log(M))
@@ -118,7 +118,7 @@ def test_14_dirichlet_terms_lack_log_gamma():
 
 
 def test_appendix_c_label_update():
-    """Softmax of Π − E_Vᵀ E_Λ + 1ᵀ L_Λ maximises the bound in Δ; the printed ratio (with E_V, so that shapes fit) does not."""
+    """Softmax of Π − E_Vᵀ E_Λ + 1ᵀ L_Λ maximises the bound in Δ; the printed ratio does not."""
     _, _, fit = fitted()
     q, C = fit.posterior, 3
     prior = np.log(np.full((1, C), 1 / C))
