@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,19 @@ from .posterior import Fit, Posterior
 from .starts import Start, fill, start
 from .sweep import Moments, extrapolate, moments, rescale, sweep
 
-__all__ = ["Moments", "State", "bound", "init", "paper_bound", "paper_bound_gap", "run", "start", "step", "sweep"]
+__all__ = [
+    "Moments",
+    "State",
+    "bound",
+    "init",
+    "paper_bound",
+    "paper_bound_gap",
+    "run",
+    "run_many",
+    "start",
+    "step",
+    "sweep",
+]
 
 CHUNK = 25  # sweeps between two looks by the host: progress, Ctrl-C, checkpoints
 
@@ -102,7 +114,7 @@ def _accelerated(data: Data, priors: Priors, base: Array, state: State) -> tuple
     return State(moments(ahead), kept, elbo, momentum), state.bound
 
 
-MOMENTUM = 1.0  # the weight after t sweeps is t / (t + this)
+MOMENTUM = 2.0  # the weight after t sweeps is t / (t + this)
 
 
 @partial(jax.jit, static_argnames="accelerate")
@@ -157,7 +169,7 @@ def run(
         rank: the number of components, where the priors' shapes leave it open.
         max_steps: sweeps at most.
         tol: stop when the bound changes by less than this, relatively, in one sweep; None for all sweeps.
-        accelerate: momentum on the logarithms of the factors' parameters, and the scale step, for about a tenth of the
+        accelerate: momentum on the logarithms of the factors' parameters, and the scale step: about a tenth of the
             sweeps. A sweep after which the bound is lower is dropped and momentum begins anew, so what is kept never
             falls; a dropped sweep counts as a sweep. `elbo` then holds, but for its last entry, the bound with q(S)
             as the sweep left it, which is valid and a little below the one with q(S) at its optimum.
@@ -166,12 +178,85 @@ def run(
     Returns a `Fit`. With `accelerate=False, tol=None` it is exactly the paper's sweep, `max_steps` times. A run that
     does not reach its tolerance says so in `converged`, `message` and one `ConvergenceWarning`.
     """
-    if not isinstance(max_steps, (int, np.integer)) or max_steps < 1:
-        raise ValueError(f"expected max_steps to be a whole number ≥ 1; got {max_steps!r}")
-    if tol is not None and not 0 <= tol < np.inf:
-        raise ValueError(f"expected tol to be None or a number ≥ 0; got {tol!r}")
+    _check_stops(max_steps, tol)
     state = _init(data, priors, key=key, start=start, init=init, rank=rank)
     data, priors, _ = prepare(data, priors, state.moments.g_T.value.shape[1])
+    fit = _run(data, priors, state, max_steps, tol, accelerate, callback)
+    if tol is not None and not fit.converged:
+        warnings.warn(fit.message, ConvergenceWarning, stacklevel=2)
+    return fit
+
+
+_init = init  # `run` has an argument of that name
+
+
+def run_many(
+    data: Data | Sequence[Data],
+    priors: Priors,
+    *,
+    keys: Array,
+    start: Start | None = None,
+    init: str = "random",
+    rank: int | None = None,
+    max_steps: int = 300,
+    tol: float | None = 1e-6,
+    accelerate: bool = True,
+    batch: bool | None = None,
+) -> list[Fit]:
+    """One fit for each key: restarts on the same data, or folds of equal shape.
+
+    Args:
+        data: one for all keys, or one for each, all of the same shape with the same groups.
+        priors: the same for all.
+        keys: JAX keys, as from `jax.random.split`.
+        start: as in `run`, the same for all; likewise init, rank, max_steps, tol and accelerate.
+        init: as in `run`.
+        rank: as in `run`.
+        max_steps: as in `run`.
+        tol: as in `run`.
+        accelerate: as in `run`.
+        batch: whether all fits are one batch under `jax.vmap`, each sweep one call for all of them, or are made one
+            after another. None takes what is cheapest: a batch on accelerators, one after another on CPUs, where
+            the products of one fit occupy all cores already and a batch has to be compiled anew for every size
+            (`make bench` shows both).
+
+    Returns the fits in the order of the keys. All that did not converge give one warning together.
+
+    >>> fits = run_many(data, priors, keys=jax.random.split(jax.random.key(0), 10))        # doctest: +SKIP
+    >>> best = max(fits, key=lambda fit: fit.elbo[-1])                                      # doctest: +SKIP
+    """
+    _check_stops(max_steps, tol)
+    if np.ndim(keys) == 0 or len(keys) == 0:
+        raise ValueError(f"expected several keys, jax.random.split(key, n); got {keys!r}")
+    datas = [data] * len(keys) if isinstance(data, Data) else list(data)
+    if len(datas) != len(keys) or len({(d.X.shape, d.num_groups) for d in datas}) > 1:
+        shapes = [(*d.X.shape, d.num_groups) for d in datas]
+        raise ValueError(f"expected one Data, or {len(keys)} of one shape (features, samples, groups); got {shapes}")
+    states = [_init(d, priors, key=k, start=start, init=init, rank=rank) for d, k in zip(datas, keys, strict=True)]
+    K = states[0].moments.g_T.value.shape[1]
+    ready = [prepare(d, priors, K)[0] for d in (datas[:1] if isinstance(data, Data) else datas)]
+    _, priors, _ = prepare(datas[0], priors, K)
+    if jax.default_backend() != "cpu" if batch is None else batch:
+        fits = _run_batch(ready, priors, states, max_steps, tol, accelerate)
+    else:
+        ready = ready * len(keys) if len(ready) == 1 else ready
+        fits = [_run(d, priors, s, max_steps, tol, accelerate) for d, s in zip(ready, states, strict=True)]
+    if tol is not None and not all(fit.converged for fit in fits):
+        late = [fit.message for fit in fits if not fit.converged]
+        warnings.warn(f"{len(late)} of {len(fits)} fits did not converge. {late[0]}", ConvergenceWarning, stacklevel=2)
+    return fits
+
+
+def _run(
+    data: Data,
+    priors: Priors,
+    state: State,
+    max_steps: int,
+    tol: float | None,
+    accelerate: bool,
+    callback: Callable[[Fit], object] | None = None,
+) -> Fit:
+    """Sweep from this state; data and priors are prepared."""
     done, last, elbos, stop = 0, jnp.full((), jnp.inf, data.X.dtype), [], False
     threshold = jnp.full((), -1.0 if tol is None else tol, data.X.dtype)
     while done < max_steps and not stop:
@@ -180,13 +265,40 @@ def run(
         elbos.append(np.asarray(record, float)[: int(n)])
         if callback is not None:
             callback(_fit(data, priors, state, elbos, tol, bool(stop)))
-    fit = _fit(data, priors, state, elbos, tol, bool(stop))
-    if tol is not None and not fit.converged:
-        warnings.warn(fit.message, ConvergenceWarning, stacklevel=2)
-    return fit
+    return _fit(data, priors, state, elbos, tol, bool(stop))
 
 
-_init = init  # `run` has an argument of that name
+def _run_batch(
+    datas: list[Data], priors: Priors, states: list[State], max_steps: int, tol: float | None, accelerate: bool
+) -> list[Fit]:
+    """The same for several states at once; one Data for all, or one for each."""
+    R, dtype = len(states), datas[0].X.dtype
+    data, in_axis = (datas[0], None) if len(datas) == 1 else (_stack(datas), 0)
+    advance = jax.vmap(partial(_advance, accelerate=accelerate), in_axes=(in_axis, None, 0, 0, 0, 0, None))
+    state, last = _stack(states), jnp.full(R, jnp.inf, dtype)
+    threshold = jnp.full((), -1.0 if tol is None else tol, dtype)
+    done, stop = np.zeros(R, int), np.zeros(R, bool)
+    elbos: list[list[np.ndarray]] = [[] for _ in range(R)]
+    while ((done < max_steps) & ~stop).any():
+        limit = np.where(stop, done, max_steps)  # who has stopped makes no more sweeps
+        state, last, n, stopped, record = advance(data, priors, state, done, limit, last, threshold)
+        for r in range(R):
+            elbos[r].append(np.asarray(record[r], float)[: int(n[r])])
+        done, stop = done + np.asarray(n), stop | np.asarray(stopped)
+    each = [jax.tree.map(lambda x, r=r: x[r], state) for r in range(R)]
+    datas = datas * R if len(datas) == 1 else datas
+    return [_fit(datas[r], priors, each[r], elbos[r], tol, bool(stop[r])) for r in range(R)]
+
+
+def _stack(trees: list) -> Any:
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+
+
+def _check_stops(max_steps: int, tol: float | None) -> None:
+    if not isinstance(max_steps, (int, np.integer)) or max_steps < 1:
+        raise ValueError(f"expected max_steps to be a whole number ≥ 1; got {max_steps!r}")
+    if tol is not None and not 0 <= tol < np.inf:
+        raise ValueError(f"expected tol to be None or a number ≥ 0; got {tol!r}")
 
 
 def _fit(data: Data, priors: Priors, state: State, elbos: list[np.ndarray], tol: float | None, stop: bool) -> Fit:

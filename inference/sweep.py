@@ -62,6 +62,9 @@ def rescale(data: Data, priors: Priors, q: Posterior) -> Posterior:
 
 
 def extrapolate(q: Posterior, previous: Posterior, weight: Array) -> Posterior:
-    """Factors whose shapes and scales went on, in logarithms, by `weight` times the last step."""
-    further: Posterior = jax.tree.map(lambda new, old: new * (new / old) ** weight, q, previous)
-    return further
+    """Momentum: q(V) and q(λ) whose shapes and scales went on, in logarithms, by `weight` times the last step.
+
+    q(T) stays: the sweep makes it anew from V first thing, and carrying it along too takes half as many sweeps again.
+    """
+    V, lam = jax.tree.map(lambda new, old: new * (new / old) ** weight, q[1:], previous[1:])
+    return Posterior(q.T, V, lam)

@@ -9,6 +9,7 @@ from sklearn.exceptions import ConvergenceWarning
 from gsnmf.inference import cavi
 from gsnmf.inference.poisson import tile
 from gsnmf.inference.posterior import Posterior
+from gsnmf.inference.sweep import rescale
 from gsnmf.model import Gamma, GroupSparse, Priors, as_data
 from gsnmf.model.problem import prepare
 
@@ -283,6 +284,77 @@ def test_only_values_changing_compiles_nothing():
     harder = jax.tree.map(lambda x: 2 * x, priors)
     cavi.run(other, harder, key=jax.random.key(1), max_steps=55, tol=1e-3)
     assert cavi._advance._cache_size() == compiled
+
+
+@pytest.mark.parametrize("batch", [False, True, None])
+def test_many_fits_equal_as_many_runs(batch):
+    data, priors = problem(13)
+    other = as_data(data.X[::-1].copy(), data.membership.argmax(axis=1))
+    keys = jax.random.split(jax.random.key(0), 2)
+    options = {"max_steps": 200, "tol": 1e-4}
+    for datas in (data, [data, other]):
+        fits = cavi.run_many(datas, priors, keys=keys, batch=batch, **options)
+        each = [data, data] if datas is data else datas
+        for fit, key, one in zip(fits, keys, each, strict=True):
+            alone = cavi.run(one, priors, key=key, **options)
+            assert fit.num_steps == alone.num_steps
+            assert fit.converged
+            np.testing.assert_allclose(fit.elbo, alone.elbo, rtol=1e-9)
+            jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), fit.posterior, alone.posterior)
+
+
+def test_many_fits_warn_once_together():
+    data, priors = problem(13)
+    with pytest.warns(ConvergenceWarning, match="2 of 2 fits did not converge. After 3 sweeps") as caught:
+        cavi.run_many(data, priors, keys=jax.random.split(jax.random.key(0), 2), max_steps=3)
+    assert len(caught) == 1
+
+
+@pytest.mark.parametrize(
+    ("data", "keys", "message"),
+    [
+        (problem(13)[0], jax.random.key(0), "several keys, jax.random.split"),
+        ([problem(13)[0]], jax.random.split(jax.random.key(0), 2), "expected one Data, or 2 of one shape"),
+        ([problem(13)[0], problem(13, N=16)[0]], jax.random.split(jax.random.key(0), 2), "or 2 of one shape"),
+    ],
+)
+def test_bad_batches_are_refused(data, keys, message):
+    with pytest.raises(ValueError, match=message):
+        cavi.run_many(data, problem(13)[1], keys=keys)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_acceleration_ends_no_lower_and_at_a_fixed_point(seed):
+    """From the same start; 20 small problems, none left out. On larger ones there are many optima, and which of them
+    either run ends in is luck.
+    """
+    data, priors = problem(200 + seed, F=10, N=12, K=2)
+    key = jax.random.key(seed)
+    plain = cavi.run(data, priors, key=key, max_steps=3000, tol=1e-13, accelerate=False)
+    fast = cavi.run(data, priors, key=key, max_steps=3000, tol=1e-13)
+    assert fast.elbo[-1] >= plain.elbo[-1] - 1e-8 * abs(plain.elbo[-1])
+    again = cavi.run(data, priors, start=fast, max_steps=1, tol=None, accelerate=False).posterior
+    for before, after in zip(fast.posterior, again, strict=True):
+        np.testing.assert_allclose(after.mean, before.mean, rtol=1e-4, atol=1e-6 * float(before.mean.max()))
+
+
+def test_scale_step_is_the_best_there_is(family):
+    """No other γ gives a higher bound, for each component; and it moves."""
+    data, _ = problem(14, F=6, N=9)
+    priors = Priors(Gamma(0.7, np.array([[1.0, 2.0]])), family)
+    q = cavi.run(data, priors, key=jax.random.key(0), max_steps=2, **PLAIN).posterior
+    ready, hyper, _ = prepare(data, priors, 2)
+    best = rescale(ready, hyper, q)
+    top = cavi.bound(data, priors, best)
+    assert top > cavi.bound(data, priors, q) + 1e-6
+    np.testing.assert_allclose(best.T.mean @ best.V.mean, q.T.mean @ q.V.mean, rtol=1e-12)
+    for factor in (0.99, 1.01):
+        for i in range(2):
+            gamma = jnp.ones(2).at[i].set(factor)
+            lam = best.lam and best.lam._replace(b=best.lam.b * gamma[:, None])
+            V = best.V._replace(b=best.V.b / gamma[:, None])
+            moved = Posterior(best.T._replace(b=best.T.b * gamma[None, :]), V, lam)
+            assert cavi.bound(data, priors, moved) < top
 
 
 DATA, PRIORS = problem(12)

@@ -1,0 +1,114 @@
+"""The problems that are timed: digits, faces (real or generated), and matrices drawn from the model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from measure import Options
+from sklearn.datasets import load_digits
+
+from gsnmf.inference import cavi
+from gsnmf.model import Data, Gamma, GroupSparse, Priors, as_data, label_driven
+from gsnmf.model.problem import prepare
+
+YALE_PIXELS = 4484
+
+
+class Problem(NamedTuple):
+    """Data, priors, and where λ starts."""
+
+    name: str
+    data: Data
+    priors: Priors
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """F, N, K."""
+        return self.data.num_features, self.data.num_samples, len(self.rates.a)
+
+    @property
+    def rates(self) -> Gamma:
+        """The prior of λ, components × groups."""
+        return self.priors.coefficients.hyperprior
+
+    @property
+    def size(self) -> str:
+        """As the table prints it."""
+        F, N, K = self.shape
+        return f"{self.name} {F}×{N}, K={K}"
+
+    def options(self, seed: int) -> dict[str, Any]:
+        """What `cavi.run` needs besides data and priors: a key, and λ starting at aˡ."""
+        return {"key": jax.random.key(seed), "start": cavi.start(lam=self.rates.a)}
+
+    def prepared(self, seed: int = 0) -> tuple[Data, Priors, cavi.State]:
+        """Data, priors and first state, as `cavi.run` makes them in the precision that JAX is set to."""
+        data, priors, _ = prepare(self.data, self.priors)
+        return data, priors, cavi.init(self.data, self.priors, **self.options(seed))
+
+
+def digits(samples: int | None = None, per_group: int = 3) -> Problem:
+    """Scikit-learn's digits, pixels 0 to 16."""
+    X, labels = load_digits(return_X_y=True)
+    priors = Priors(Gamma(0.6, 20.0), GroupSparse(label_driven(per_group, 10, small=32.0, large=256.0)))
+    return Problem("digits", as_data(X[:samples].T, labels[:samples]), priors)
+
+
+def generated(
+    F: int, N: int, K: int, C: int, *, name: str = "", large: float = 1024.0, T: Gamma | None = None, seed: int = 0
+) -> Problem:
+    """Counts drawn from the model: V is exponential, twenty times larger where component and group belong together."""
+    rng = np.random.default_rng(seed)
+    dictionary = Gamma(0.6, 20.0)
+    rates = label_driven(rank=K, num_groups=C, small=32.0, large=large)
+    groups = np.arange(N) % C
+    shape, scale = (0.5, 10.0) if T is None else T
+    true_T = rng.gamma(shape, scale, (F, K)).astype(np.float32)
+    true_V = (rng.exponential(size=(K, N)) * np.where(rates.a[:, groups] == 32, 1.0, 0.05)).astype(np.float32)
+    X = np.empty((F, N), np.float32)
+    for rows in np.array_split(np.arange(F), max(1, F * N // 4_000_000)):  # the draws themselves are 64 bits wide
+        X[rows] = rng.poisson(true_T[rows] @ true_V)
+    return Problem(name, as_data(X, groups), Priors(dictionary, GroupSparse(rates)))
+
+
+def yale(file: Path | None) -> Problem:
+    """The Yale faces as the paper prepares them, or data of that shape drawn from the model."""
+    if file is None:
+        return generated(YALE_PIXELS, 165, 45, 15, name="like Yale", large=8192.0, T=Gamma(0.6, 20.0))
+    with np.load(file) as arrays:
+        images, labels = arrays["images"], arrays["labels"]
+    priors = Priors(Gamma(0.6, 20.0), GroupSparse(label_driven(3, 15, small=32.0, large=8192.0)))
+    return Problem("Yale", as_data(faces(images), labels), priors)
+
+
+def faces(images: np.ndarray) -> np.ndarray:
+    """Images at half size, within an ellipse, grey levels equalised to 0..255: pixels × images."""
+    N, height, width = images.shape
+    halves = images[:, : height // 2 * 2, : width // 2 * 2].astype(float)
+    small = halves.reshape(N, height // 2, 2, width // 2, 2).mean(axis=(2, 4))
+    y, x = (np.linspace(-1, 1, n) for n in small.shape[1:])
+    radius = (y[:, None] ** 2 + x[None, :] ** 2).ravel()
+    inside = np.sort(np.argsort(radius, kind="stable")[:YALE_PIXELS])
+    pixels = small.reshape(N, -1)[:, inside]
+    ranks = np.stack([np.searchsorted(np.sort(p), p, side="right") for p in pixels])  # equal greys stay equal
+    return np.round(255 * ranks.T / len(inside))
+
+
+def orl() -> Problem:
+    """Data of the shape of the ORL faces."""
+    return generated(2576, 360, 160, 40, name="like ORL")
+
+
+def large() -> Problem:
+    """Many samples: X is 160 MB in single precision."""
+    return generated(2000, 20000, 50, 10, name="large")
+
+
+def standard(options: Options) -> list[Problem]:
+    """The sizes at which a sweep is timed, largest last."""
+    if options.tiny:
+        return [generated(30, 40, 6, 3, name="tiny")]
+    return [digits(), yale(options.yale), orl(), large()]

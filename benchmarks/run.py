@@ -1,0 +1,91 @@
+"""Speed beside the floor and the peers, every row a ratio measured within one run: a table, JSON and a plot."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import batch
+import convergence
+import fresh
+import report
+import sweeps
+from measure import Options, Row
+
+SUITES: dict[str, Callable[[Options], Iterator[Row]]] = {
+    "memory": fresh.memory_rows,
+    "compile": fresh.compile_rows,
+    "sweep": sweeps.sweep_rows,
+    "growth": sweeps.growth_rows,
+    "converge": convergence.sweeps_rows,
+    "svi": convergence.svi_rows,
+    "batch": batch.rows,
+}
+EPILOG = """what is measured:
+  memory    peak memory of a fit, in units of X
+  compile   the first call at a new shape less a later one; that later calls compile nothing
+  sweep     a sweep with its bound against its floor (three products and a division, the faster of NumPy and JAX),
+            a plain NumPy/SciPy CAVI, and an iteration of scikit-learn's KL-NMF
+  growth    log-log slope of a sweep's time in F, N and K
+  converge  accelerated sweeps, and seconds, to the bound of 300 and of 2000 plain sweeps
+  svi       seconds to the same collapsed bound, against NumPyro's SVI; compiling left out on both sides
+  batch     ten restarts by run_many against a loop
+
+examples:
+  python benchmarks/run.py --quick
+  python benchmarks/run.py --only sweep growth
+  python benchmarks/run.py --yale yale_centered.npz --out results
+
+Of repeats, taken in turns, the table shows the median and the quartiles. Other work on the machine disturbs them:
+ratios within a round much less than the milliseconds, which are in the JSON file."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    raw = argparse.RawDescriptionHelpFormatter
+    result = argparse.ArgumentParser(prog="run.py", description=__doc__, epilog=EPILOG, formatter_class=raw)
+    result.add_argument("--quick", action="store_true", help="about two minutes: fewer repeats and 2 seeds")
+    result.add_argument("--tiny", action="store_true", help="toy sizes, to try the command; the numbers mean nothing")
+    result.add_argument("--only", nargs="+", choices=SUITES, metavar="NAME", help=f"some of: {', '.join(SUITES)}")
+    result.add_argument(
+        "--yale", type=Path, metavar="FILE", help=".npz with images (165, 231, 195) and labels; else generated data"
+    )
+    result.add_argument(
+        "--out", type=Path, default=Path("benchmarks/results"), metavar="DIR", help="folder (default: %(default)s)"
+    )
+    result.add_argument("--seeds", type=int, default=5, metavar="N", help="random starts (default: %(default)s)")
+    return result
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Measure, print, write; returns the exit code."""
+    command = sys.argv[1:] if argv is None else argv
+    given = parser().parse_args(command)
+    if given.seeds < 1:
+        parser().error(f"expected --seeds of at least 1; got {given.seeds}")
+    if given.yale is not None and not given.yale.is_file():
+        parser().error(f"expected --yale to name a file; got {given.yale}")
+    options = Options(given.quick, given.tiny, given.yale, min(given.seeds, 2) if given.quick else given.seeds)
+    rows: list[Row] = []
+    began = time.perf_counter()
+    try:
+        for name in given.only or SUITES:
+            print(f"[{time.perf_counter() - began:5.0f} s] {name}", file=sys.stderr)
+            for row in SUITES[name](options):
+                rows.append(row)
+    except KeyboardInterrupt:
+        print("interrupted: what was measured so far", file=sys.stderr)
+    if not rows:
+        print("nothing was measured", file=sys.stderr)
+        return 1
+    print(report.text(report.table(rows)))
+    for file in report.write(rows, command, given.out):
+        print(f"[{time.perf_counter() - began:5.0f} s] wrote {file}", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
