@@ -50,10 +50,15 @@ def _sum(matrix: Array) -> Array:
     return jnp.sum(matrix @ jnp.ones(matrix.shape[1], matrix.dtype))
 
 
+def bound_terms(data: Data, priors: Priors, q: Posterior) -> Array:
+    """The bound less Σ [x log x − log Γ(x+1)], with q(S) at its optimum for q; data made by `tile`."""
+    S = allocate(data, q.T.geometric_mean(axis=1), q.V.geometric_mean(axis=0))
+    return S.log_ratio + prior_terms(data, priors, q)
+
+
 @jax.jit
 def _bound(data: Data, priors: Priors, q: Posterior) -> Array:
-    log_ratio = allocate(tile(data), q.T.geometric_mean(axis=1), q.V.geometric_mean(axis=0)).log_ratio
-    return log_ratio + log_base_measure(data) + prior_terms(data, priors, q)
+    return log_base_measure(data) + bound_terms(tile(data), priors, q)
 
 
 def bound(data: Data, priors: Priors, posterior: Posterior) -> float:

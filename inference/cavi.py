@@ -16,7 +16,7 @@ from ..model.data import Data
 from ..model.priors import Geometric, Priors
 from ..model.problem import prepare
 from ..model.types import Array
-from .bound import bound, bound_with, paper_bound, paper_bound_gap, prior_terms
+from .bound import bound, bound_terms, bound_with, paper_bound, paper_bound_gap, prior_terms
 from .poisson import log_base_measure, tile
 from .posterior import Fit, Posterior
 from .starts import Start, fill, start
@@ -123,7 +123,7 @@ def _advance(
 ) -> tuple:
     """Sweep until `limit`, a small relative change of the bound, or a non-finite bound; at most CHUNK sweeps.
 
-    Row n of the record is the bound before sweep `done` + n.
+    Row n of the record is the bound before sweep `done` + n; the bound after the last is owed one more product.
     """
     base, data = log_base_measure(data), tile(data)
     one = _accelerated if accelerate else _plain
@@ -141,7 +141,8 @@ def _advance(
         return state, jnp.where(first, jnp.inf, elbo), n + 1, stop, record.at[n].set(elbo)
 
     record = jnp.zeros(CHUNK, state.bound.dtype)
-    return jax.lax.while_loop(ongoing, body, (state, last, 0, False, record))
+    state, last, n, stop, record = jax.lax.while_loop(ongoing, body, (state, last, 0, False, record))
+    return state, last, n, stop, record, base + bound_terms(data, priors, state.posterior)
 
 
 def run(
@@ -260,12 +261,12 @@ def _run(
     done, last, elbos, stop = 0, jnp.full((), jnp.inf, data.X.dtype), [], False
     threshold = jnp.full((), -1.0 if tol is None else tol, data.X.dtype)
     while done < max_steps and not stop:
-        state, last, n, stop, record = _advance(data, priors, state, done, max_steps, last, threshold, accelerate)
+        state, last, n, stop, record, now = _advance(data, priors, state, done, max_steps, last, threshold, accelerate)
         done += int(n)
         elbos.append(np.asarray(record, float)[: int(n)])
         if callback is not None:
-            callback(_fit(data, priors, state, elbos, tol, bool(stop)))
-    return _fit(data, priors, state, elbos, tol, bool(stop))
+            callback(_fit(state, elbos, now, tol, bool(stop)))
+    return _fit(state, elbos, now, tol, bool(stop))
 
 
 def _run_batch(
@@ -281,13 +282,12 @@ def _run_batch(
     elbos: list[list[np.ndarray]] = [[] for _ in range(R)]
     while ((done < max_steps) & ~stop).any():
         limit = np.where(stop, done, max_steps)  # who has stopped makes no more sweeps
-        state, last, n, stopped, record = advance(data, priors, state, done, limit, last, threshold)
+        state, last, n, stopped, record, now = advance(data, priors, state, done, limit, last, threshold)
         for r in range(R):
             elbos[r].append(np.asarray(record[r], float)[: int(n[r])])
         done, stop = done + np.asarray(n), stop | np.asarray(stopped)
     each = [jax.tree.map(lambda x, r=r: x[r], state) for r in range(R)]
-    datas = datas * R if len(datas) == 1 else datas
-    return [_fit(datas[r], priors, each[r], elbos[r], tol, bool(stop[r])) for r in range(R)]
+    return [_fit(each[r], elbos[r], now[r], tol, bool(stop[r])) for r in range(R)]
 
 
 def _stack(trees: list) -> Any:
@@ -301,11 +301,11 @@ def _check_stops(max_steps: int, tol: float | None) -> None:
         raise ValueError(f"expected tol to be None or a number ≥ 0; got {tol!r}")
 
 
-def _fit(data: Data, priors: Priors, state: State, elbos: list[np.ndarray], tol: float | None, stop: bool) -> Fit:
-    """The result so far; the bound of the last sweep is owed one product."""
-    (F, N), K = data.X.shape, state.moments.g_T.value.shape[1]
-    q = Posterior(state.posterior.T.broadcast(F, K), state.posterior.V.broadcast(K, N), state.posterior.lam)
-    elbo = np.append(np.concatenate(elbos)[1:], bound(data, priors, q))
+def _fit(state: State, elbos: list[np.ndarray], now: Array, tol: float | None, stop: bool) -> Fit:
+    """The result so far: the bounds before every sweep but the first, and the one now."""
+    T, V, lam = state.posterior
+    q = Posterior(T.broadcast(*T.a.shape), V, lam)  # within a run the scale of T may be one number per component
+    elbo = np.append(np.concatenate(elbos)[1:], float(now))
     finite = bool(np.isfinite(elbo).all())
     converged = stop and finite
     if not finite:

@@ -1,0 +1,33 @@
+"""The README's code runs as it stands, and what it points to is there."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+README = Path("README.md").read_text()
+
+
+@pytest.fixture(autouse=True)
+def rank_promotion():
+    """NumPyro promotes ranks."""
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_code_blocks_run_in_order():
+    names: dict = {}
+    blocks = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+    assert len(blocks) == 2
+    for block in blocks:
+        exec(compile(block, "README.md", "exec"), names)
+    assert names["replicates"].shape == (5, 64, 1797)
+    assert names["fit"].converged
+
+
+def test_links_and_files_exist():
+    links = [link for link in re.findall(r"\]\(([^)]+)\)", README) if not link.startswith("http")]
+    named = re.findall(r"`((?:tests|docs|model|inference|gsnmf|benchmarks|CONTRIBUTING)[\w/.]*)`", README)
+    paths = links + [name for name in named if "/" in name or name.endswith(".md")]
+    assert len(paths) > 5
+    for path in paths:
+        assert Path(path).exists(), path
