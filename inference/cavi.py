@@ -44,12 +44,14 @@ class State(NamedTuple):
 
     moments: what the next sweep reads.
     posterior: the factors after the last sweep.
+    ahead: the factors that momentum made of them, whose moments these are; None in a plain run.
     bound: theirs. In a plain run still without Σ x log(M/x), which the next sweep forms anyway.
     momentum: sweeps since momentum began: −1 before the first, 0 where it was just lost.
     """
 
     moments: Moments
     posterior: Posterior
+    ahead: Any
     bound: Array
     momentum: Array
 
@@ -81,7 +83,7 @@ def init(
         m = Moments(g_T, g_V, V, lam)
     shapes, _ = jax.eval_shape(sweep, tile(data), priors, m)
     placeholder = jax.tree.map(lambda s: jnp.ones(s.shape, s.dtype), shapes)
-    return State(m, placeholder, jnp.zeros((), data.X.dtype), -jnp.ones((), data.X.dtype))
+    return State(m, placeholder, None, jnp.zeros((), data.X.dtype), -jnp.ones((), data.X.dtype))
 
 
 def step(data: Data, priors: Priors, state: State) -> tuple[State, float]:
@@ -94,7 +96,8 @@ def step(data: Data, priors: Priors, state: State) -> tuple[State, float]:
 def _plain(data: Data, priors: Priors, base: Array, state: State) -> tuple[State, Array]:
     """The paper's sweep. M = g_T g_V of the state given is formed by it, and completes that state's bound."""
     q, S = sweep(data, priors, state.moments)
-    return State(moments(q), q, base + prior_terms(data, priors, q), state.momentum + 2), state.bound + S.log_ratio
+    terms = base + prior_terms(data, priors, q)
+    return State(moments(q), q, None, terms, state.momentum + 2), state.bound + S.log_ratio
 
 
 def _accelerated(data: Data, priors: Priors, base: Array, state: State) -> tuple[State, Array]:
@@ -110,11 +113,8 @@ def _accelerated(data: Data, priors: Priors, base: Array, state: State) -> tuple
     good = (elbo >= state.bound) | (state.momentum <= 0)
     momentum = jnp.where(good, state.momentum + 1, 0)
     kept, elbo = jax.tree.map(lambda new, old: jnp.where(good, new, old), (q, elbo), (state.posterior, state.bound))
-    ahead = extrapolate(kept, state.posterior, momentum / (momentum + MOMENTUM))
-    return State(moments(ahead), kept, elbo, momentum), state.bound
-
-
-MOMENTUM = 2.0  # the weight after t sweeps is t / (t + this)
+    ahead = extrapolate(kept, state.posterior, state.ahead, momentum / (momentum + 2))
+    return State(moments(ahead), kept, ahead, elbo, momentum), state.bound
 
 
 @partial(jax.jit, static_argnames="accelerate")
@@ -258,6 +258,7 @@ def _run(
     callback: Callable[[Fit], object] | None = None,
 ) -> Fit:
     """Sweep from this state; data and priors are prepared."""
+    state = state._replace(ahead=state.posterior if accelerate else None)
     done, last, elbos, stop = 0, jnp.full((), jnp.inf, data.X.dtype), [], False
     threshold = jnp.full((), -1.0 if tol is None else tol, data.X.dtype)
     while done < max_steps and not stop:
@@ -277,6 +278,7 @@ def _run_batch(
     data, in_axis = (datas[0], None) if len(datas) == 1 else (_stack(datas), 0)
     advance = jax.vmap(partial(_advance, accelerate=accelerate), in_axes=(in_axis, None, 0, 0, 0, 0, None))
     state, last = _stack(states), jnp.full(R, jnp.inf, dtype)
+    state = state._replace(ahead=state.posterior if accelerate else None)
     threshold = jnp.full((), -1.0 if tol is None else tol, dtype)
     done, stop = np.zeros(R, int), np.zeros(R, bool)
     elbos: list[list[np.ndarray]] = [[] for _ in range(R)]
