@@ -96,8 +96,8 @@ def clock(call: Callable[[], object], units: int = 1, least: float = 0.1) -> Clo
 
     The first call, with what it compiles, is made here and does not count.
     """
-    seconds(call)
-    calls = max(1, round(least / seconds(call)))
+    first = seconds(call)
+    calls = 1 if first > 20 * least else max(1, round(least / seconds(call)))
     return lambda: seconds(lambda: [call() for _ in range(calls)][-1]) / (calls * units)
 
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from measure import PRECISIONS, Clock, Options, Row, at_most, clock, milliseconds, precision, progress, rounds
-from peers import NumpyCavi, NumpyFloor, jax_floor, ones, sklearn_iteration
+from peers import NumpyCavi, NumpyFloor, fewest_seconds, jax_floor, ones, sklearn_iteration
 from problems import Problem, generated, standard
 
 from gsnmf.inference import cavi
@@ -22,6 +22,7 @@ SLOPE = (0.85, 1.15)
 def ours(problem: Problem, accelerate: bool = False) -> Callable[[], object]:
     """A chunk of sweeps with their bounds, as `cavi.run` makes them, from the middle of a run."""
     data, priors, state = problem.prepared()
+    state = state._replace(ahead=state.posterior if accelerate else None)
     never = jnp.full((), -1.0, data.X.dtype)
     infinite = jnp.full((), jnp.inf, data.X.dtype)
 
@@ -33,8 +34,8 @@ def ours(problem: Problem, accelerate: bool = False) -> Callable[[], object]:
     return lambda: chunk(warm)
 
 
-def clocks(problem: Problem, dtype: str) -> tuple[dict[str, Clock], dict[str, Clock]]:
-    """What is timed at one size: in JAX, and with OpenBLAS."""
+def clocks(problem: Problem, dtype: str) -> tuple[dict[str, Clock], dict[str, Clock], int]:
+    """What is timed at one size: in JAX, and with OpenBLAS on so many threads."""
     F, N, K = problem.shape
     X = np.asarray(problem.data.X, dtype)
     few = int(np.clip(4e9 / (F * N * K), 3, 100))  # sweeps that take about a tenth of a second
@@ -56,7 +57,7 @@ def clocks(problem: Problem, dtype: str) -> tuple[dict[str, Clock], dict[str, Cl
         "NumPy CAVI": clock(lambda: peer.sweep(warm)),
         "scikit-learn": sklearn_iteration(across, K, few),
     }
-    return in_jax, in_blas
+    return in_jax, *fewest_seconds(in_blas, "floor in NumPy")
 
 
 def sweep_rows(options: Options) -> Iterator[Row]:
@@ -68,11 +69,12 @@ def sweep_rows(options: Options) -> Iterator[Row]:
             if dtype == "float64" and (options.tiny or (options.quick and big)):
                 continue
             with precision(dtype):
-                times = rounds(*clocks(problem, dtype), count, f"sweep, {problem.size}, {dtype}")
-            yield from compare(problem, dtype, times)
+                in_jax, in_blas, threads = clocks(problem, dtype)
+                times = rounds(in_jax, in_blas, count, f"sweep, {problem.size}, {dtype}")
+            yield from compare(problem, dtype, times, {**milliseconds(times), "BLAS threads": threads})
 
 
-def compare(problem: Problem, dtype: str, times: dict[str, np.ndarray]) -> Iterator[Row]:
+def compare(problem: Problem, dtype: str, times: dict[str, np.ndarray], detail: dict[str, float]) -> Iterator[Row]:
     """The rows of one size."""
     sweep, floor = times["ours"], np.minimum(times["floor in JAX"], times["floor in NumPy"])
     limit = FLOOR.get(problem.name) and (FLOOR[problem.name] if dtype == "float32" else FLOOR64)
@@ -83,12 +85,12 @@ def compare(problem: Problem, dtype: str, times: dict[str, np.ndarray]) -> Itera
         "sweep with bound / scikit-learn iteration": (sweep / times["scikit-learn"], at_most(1.0)),
     }
     for what, (ratio, target) in lines.items():
-        yield Row(what, problem.size, dtype, ratio.tolist(), target, detail=milliseconds(times))
+        yield Row(what, problem.size, dtype, ratio.tolist(), target, detail=detail)
 
 
 def growth_rows(options: Options) -> Iterator[Row]:
     """The slope of log time against log size, one axis at a time, the other two as at the base."""
-    base = {"F": 40, "N": 30, "K": 4} if options.tiny else {"F": 1000, "N": 400, "K": 64}
+    base = {"F": 40, "N": 30, "K": 4} if options.tiny else {"F": 2000, "N": 500, "K": 64}
     for axis in base:
         lengths = [base[axis] * factor for factor in ((1, 2) if options.tiny else (1, 2, 4, 8))]
         shapes = [{**base, axis: length} for length in lengths]

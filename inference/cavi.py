@@ -176,6 +176,11 @@ def run(
             as the sweep left it, which is valid and a little below the one with q(S) at its optimum.
         callback: called with the `Fit` so far about every 25 sweeps, for progress and checkpoints.
 
+    >>> from gsnmf.model import Gamma, Priors, as_data
+    >>> data, priors = as_data([[3.0, 1.0], [0.0, 2.0]]), Priors(Gamma(1.0, 1.0), Gamma(1.0, 1.0))
+    >>> run(data, priors, key=jax.random.key(0), rank=1).converged
+    True
+
     Returns a `Fit`. With `accelerate=False, tol=None` it is exactly the paper's sweep, `max_steps` times. A run that
     does not reach its tolerance says so in `converged`, `message` and one `ConvergenceWarning`.
     """
@@ -223,8 +228,11 @@ def run_many(
 
     Returns the fits in the order of the keys. All that did not converge give one warning together.
 
-    >>> fits = run_many(data, priors, keys=jax.random.split(jax.random.key(0), 10))        # doctest: +SKIP
-    >>> best = max(fits, key=lambda fit: fit.elbo[-1])                                      # doctest: +SKIP
+    >>> from gsnmf.model import Gamma, Priors, as_data
+    >>> data, priors = as_data([[3.0, 1.0], [0.0, 2.0]]), Priors(Gamma(1.0, 1.0), Gamma(1.0, 1.0))
+    >>> fits = run_many(data, priors, keys=jax.random.split(jax.random.key(0), 3), rank=1)
+    >>> max(fits, key=lambda fit: fit.elbo[-1]).posterior.T.mean.shape
+    (2, 1)
     """
     _check_stops(max_steps, tol)
     if np.ndim(keys) == 0 or len(keys) == 0:

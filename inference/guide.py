@@ -35,7 +35,7 @@ def guide(posterior: Posterior) -> Callable[..., dict[str, Array]]:
     >>> fit = cavi.run(data, priors, key=jax.random.key(0), rank=1)
     >>> elbo = numpyro.infer.Trace_ELBO(num_particles=1000)
     >>> loss = elbo.loss(jax.random.key(1), {}, group_sparse_nmf, guide(fit.posterior), data, priors, rank=1)
-    >>> abs(-loss - fit.elbo[-1]) < 0.3
+    >>> bool(abs(-loss - fit.elbo[-1]) < 0.3)
     True
     """
     K, N = np.shape(posterior.V.a)
