@@ -113,7 +113,7 @@ def _accelerated(data: Data, priors: Priors, base: Array, state: State) -> tuple
     good = (elbo >= state.bound) | (state.momentum <= 0)
     momentum = jnp.where(good, state.momentum + 1, 0)
     kept, elbo = jax.tree.map(lambda new, old: jnp.where(good, new, old), (q, elbo), (state.posterior, state.bound))
-    ahead = extrapolate(kept, state.posterior, state.ahead, momentum / (momentum + 2))
+    ahead = extrapolate(kept, state.posterior, state.ahead, momentum)
     return State(moments(ahead), kept, ahead, elbo, momentum), state.bound
 
 

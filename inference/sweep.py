@@ -8,6 +8,7 @@ q(Λ) = Gamma(aˡ + N_c, (1/bˡ + E_V Δ)⁻¹)                       with the n
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -61,15 +62,17 @@ def rescale(data: Data, priors: Priors, q: Posterior) -> Posterior:
     return Posterior(Gamma(q.T.a, q.T.b * down), Gamma(q.V.a, q.V.b / up), lam)
 
 
-def extrapolate(q: Posterior, previous: Posterior, ahead: Posterior, weight: Array) -> Posterior:
+def extrapolate(q: Posterior, previous: Posterior, ahead: Posterior, sweeps: Array) -> Posterior:
     """Momentum: factors whose shapes and scales x went on, in logarithms, from where the last sweep left them.
 
-    log x + w (log x − log x_previous) + w/5 (log x − log x_ahead): Nesterov's step, and a little of what the sweep
-    itself added to the point ahead that it began from. The fifth was found by trying, as were the weights t/(t+2).
+    log x + w (log x − log x_previous) + w/5 (log x − log x_ahead), with w = t/(t + ½) after t sweeps: Nesterov's step,
+    and a little of what the sweep itself added to the point ahead that it began from. T, which every sweep makes anew
+    from V first thing, goes 0.9 of that. The three numbers were found by trying, on faces, digits and generated data.
     """
+    weight = sweeps / (sweeps + 0.5)
 
-    def go_on(new: Array, old: Array, begun: Array) -> Array:
-        return new * (new / old * (new / begun) ** 0.2) ** weight
+    def go_on(by: Array) -> Callable[..., Array]:
+        return lambda new, old, begun: new * (new / old * (new / begun) ** 0.2) ** by
 
-    further: Posterior = jax.tree.map(go_on, q, previous, ahead)
-    return further
+    T = jax.tree.map(go_on(0.9 * weight), q.T, previous.T, ahead.T)
+    return Posterior(T, *jax.tree.map(go_on(weight), q[1:], previous[1:], ahead[1:]))
