@@ -49,10 +49,12 @@ def compile_rows(options: Options) -> Iterator[Row]:
     answers = [ask("compile") for _ in progress(range(count), "compile")]
     for name, (F, N, K) in zip(("first", "second"), SHAPES, strict=True):
         values = [answer[name] for answer in answers]
-        what = f"compile: {name} shape in a process"
-        yield Row(what, f"{F}×{N}, K={K}", "float32", values, at_most(2.0), "s", detail=answers[-1])
+        size = f"{name} shape in a process, {F}×{N}, K={K}"
+        yield Row(
+            "compile: a first call less a later one", size, "float32", values, at_most(2.0), "s", detail=answers[-1]
+        )
     values = [answer["later"] for answer in answers]
-    yield Row("compilations, same shape and other values", "both", "float32", values, (0.0, 0.0), "")
+    yield Row("compilations at later calls with other values", "both shapes", "float32", values, (0.0, 0.0), "")
 
 
 def fit(F: int, N: int, K: int, *, seed: int = 0, max_steps: int = 25) -> None:

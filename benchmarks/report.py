@@ -23,9 +23,10 @@ COLOUR = {True: "#2a7f4f", False: "#c0392b", None: "0.55"}
 
 
 def table(rows: list[Row]) -> pd.DataFrame:
-    """One line per row, numbers as text; a note stands in the line below."""
+    """One line per row, by kind, numbers as text; a note stands in the line below."""
     lines = []
-    for row in rows:
+    kinds = list(dict.fromkeys(row.what for row in rows))
+    for row in sorted(rows, key=lambda row: kinds.index(row.what)):
         low, middle, high = (number(value) for value in row.quartiles)
         measured = f"{middle} {row.unit}".strip()
         lines.append((row.what, row.size, row.precision, measured, f"{low}–{high}", target(row), MET[row.met]))
@@ -84,6 +85,11 @@ def load() -> float | None:
     return round(os.getloadavg()[1], 1) if hasattr(os, "getloadavg") else None
 
 
+def busy() -> bool:
+    """Whether others were at work too: the benchmark itself keeps every CPU occupied, and now and then two threads."""
+    return (load() or 0) > 1.7 * (os.cpu_count() or 1)
+
+
 def write(rows: list[Row], command: list[str], folder: Path) -> list[Path]:
     """The files `bench.json` and `bench.png`."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -107,31 +113,46 @@ def finite(value: Any) -> Any:
 
 
 def draw(rows: list[Row]) -> Axes:
-    """Every row that is a number above 0 as a multiple of the most it may be, or of 1 where nothing was promised."""
-    shown = [row for row in rows if row.target is None or row.target[1] > 0][::-1]
-    figure = Figure(figsize=(11, 1.6 + 0.24 * len(shown)), layout="constrained")
+    """Every row as a multiple of the most it may be, or of 1 where nothing was promised; one block for each kind."""
+    shown = [row for row in rows if row.target is None or row.target[1] > 0]
+    lines: list[Row | str] = []
+    for what in dict.fromkeys(row.what for row in shown):
+        lines += [what, *(row for row in shown if row.what == what)]
+    figure = Figure(figsize=(10, 1.4 + 0.21 * len(lines)), layout="constrained")
     ax = figure.add_subplot()
-    for y, row in enumerate(shown):
-        low, limit = row.target or (0.0, 1.0)
-        quartiles = np.where(np.isinf(row.quartiles), 100 * limit, row.quartiles) / limit
-        if row.target is not None:
-            ax.barh(y, 1 - max(low / limit, 1e-4), left=max(low / limit, 1e-4), height=0.9, color="#2a7f4f", alpha=0.10)
-        ax.plot(quartiles[[0, 2]], [y, y], color=COLOUR[row.met], lw=2, solid_capstyle="butt")
-        ax.plot(quartiles[1], y, "o", color=COLOUR[row.met], mfc="white" if row.target is None else None, ms=5)
+    for y, line in enumerate(lines):
+        if isinstance(line, str):
+            ax.text(
+                -0.01, y, line, transform=ax.get_yaxis_transform(), ha="right", va="center", fontsize=8, weight="bold"
+            )
+        else:
+            _draw_row(ax, y, line)
     values = np.concatenate([row.quartiles / (row.target or (0, 1.0))[1] for row in shown])
     values = values[np.isfinite(values)]
     ax.set_xscale("log")
     ax.set_xlim(min(0.2, values.min() / 1.5), max(2.5, values.max() * 1.5))
     ax.axvline(1, color="0.15", lw=1)
-    ax.set_yticks(
-        range(len(shown)), [f"{row.what}   {row.size}   {row.precision[5:]} bit" for row in shown], fontsize=7
-    )
-    ax.set_ylim(-0.7, len(shown) - 0.3)
+    labels = {y: f"{line.size}, {line.precision[5:]} bit" for y, line in enumerate(lines) if isinstance(line, Row)}
+    ax.set_yticks(list(labels), list(labels.values()), fontsize=7)
+    ax.tick_params(axis="y", length=0)
+    ax.set_ylim(len(lines) - 0.4, -0.6)
     ax.grid(axis="x", which="both", color="0.9", lw=0.5)
     ax.set_axisbelow(True)
     ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    ax.set_xlabel(
-        "median and quartiles, as a multiple of the target (filled: met, red: not met; shaded: where it may be)\n"
-        "or, hollow, the ratio itself where nothing was promised"
-    )
+    ax.set_title("Ratios as multiples of their targets (shaded; red: not met) or, hollow, themselves", fontsize=9)
+    ax.set_xlabel("median and quartiles; left of 1 is better", fontsize=8)
     return ax
+
+
+def _draw_row(ax: Axes, y: int, row: Row) -> None:
+    """Quartiles and median, where they may be, and the median in figures at the right."""
+    low, limit = row.target or (0.0, 1.0)
+    colour, never = COLOUR[row.met], np.isinf(row.quartiles)
+    quartiles = np.where(never, 1e3 * limit, row.quartiles) / limit  # beyond the right edge
+    if row.target is not None:
+        left = max(low / limit, 1e-6)
+        ax.barh(y, 1 - left, left=left, height=1, color="#2a7f4f", alpha=0.10, lw=0)
+    ax.plot(quartiles[[0, 2]], [y, y], color=colour, lw=2, solid_capstyle="butt")
+    ax.plot(quartiles[1], y, "o", color=colour, mfc="white" if row.target is None else colour, ms=5)
+    figures = f"{number(row.quartiles[1])} {row.unit}".strip()
+    ax.text(1.01, y, figures, transform=ax.get_yaxis_transform(), va="center", fontsize=7, color=colour)

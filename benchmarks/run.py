@@ -76,12 +76,15 @@ def main(argv: list[str] | None = None) -> int:
             print(f"[{time.perf_counter() - began:5.0f} s] {name}", file=sys.stderr)
             for row in SUITES[name](options):
                 rows.append(row)
+            report.write(rows, command, given.out)  # after every part: a run takes minutes
     except KeyboardInterrupt:
         print("interrupted: what was measured so far", file=sys.stderr)
     if not rows:
         print("nothing was measured", file=sys.stderr)
         return 1
     print(report.text(report.table(rows)))
+    if report.busy():
+        print(f"The machine was busy: {report.load()} processes on average wanted a CPU. Ratios of unlike work suffer.")
     for file in report.write(rows, command, given.out):
         print(f"[{time.perf_counter() - began:5.0f} s] wrote {file}", file=sys.stderr)
     return 0

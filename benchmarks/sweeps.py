@@ -104,7 +104,7 @@ def growth_rows(options: Options) -> Iterator[Row]:
         others = ", ".join(f"{name}={length}" for name, length in base.items() if name != axis)
         size = f"{axis}={lengths[0]}…{lengths[-1]}, {others}"
         yield Row(
-            f"growth of the sweep in {axis} (slope)",
+            "growth of the sweep (log-log slope)",
             size,
             "float32",
             slopes.tolist(),

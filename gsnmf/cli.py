@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 import tempfile
@@ -24,7 +25,7 @@ FIT_EXAMPLES = f"""examples:
 
 FILE holds a matrix, features × samples: .npy, .npz (one array, or the one called X), .csv or .tsv. The first row and
 column of the last two may name samples and features. Labels are .npy, .npz, or text with one label per line.
-The fit is saved as two files, .npz for the arrays and .json for the rest; gsnmf.files.load_fit reads it again.
+The fit is saved as two files, .npz for the arrays and .json for the rest; gsnmf.saving.load_fit reads it again.
 Ctrl-C saves what there is so far. JAX_ENABLE_X64=1 in the environment computes in double precision."""
 GROUP_OPTIONS = {"per_group": 3, "small": 32.0, "large": 256.0, "scale": 1e6, "init": "random", "lam_start": "prior"}
 
@@ -38,7 +39,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run a command; returns the exit code: 0, 2 for input that cannot be used, 130 when interrupted."""
+    """Run a command; returns the exit code: 0, 1 for a fit gone wrong, 2 for unusable input, 130 when interrupted."""
     try:
         arguments = _parser().parse_args(argv)
         code: int = arguments.run(arguments)
@@ -72,7 +73,7 @@ def _parser() -> Parser:
     demo.add_argument(
         "--out", type=Path, default=Path("gsnmf_demo"), metavar="DIR", help="folder (default: %(default)s)"
     )
-    demo.add_argument("--seed", type=int, default=0, metavar="N", help="of the first random start (default: 0)")
+    demo.add_argument("--seed", type=_seed, default=0, metavar="N", help="of the first random start (default: 0)")
     demo.set_defaults(run=_demo)
     fit = commands.add_parser(
         "fit",
@@ -107,7 +108,7 @@ def _fit_options(fit: Parser) -> None:
     fit.add_argument("--b-t", type=float, default=20.0, metavar="B", help="its scale (default: 20)")
     fit.add_argument("--max-steps", type=int, default=300, metavar="N", help="sweeps at most (default: 300)")
     fit.add_argument("--tol", type=float, default=1e-6, help="relative change of the bound to stop at (default: 1e-6)")
-    fit.add_argument("--seed", type=int, default=0, metavar="N", help="of the random start (default: 0)")
+    fit.add_argument("--seed", type=_seed, default=0, metavar="N", help="of the random start (default: 0)")
     fit.add_argument("--plots", type=Path, metavar="DIR", help="write pictures into this folder")
     fit.add_argument(
         "--image-shape", type=_shape, metavar="HxW", help="samples are images: draw the dictionary as such"
@@ -123,12 +124,15 @@ def _demo(arguments: argparse.Namespace) -> int:
 
 
 def _fit(arguments: argparse.Namespace) -> int:
-    from .files import pair, save_fit
+    from .saving import pair, save_fit
 
     npz, _ = pair(arguments.out)
     _check_folder(npz.parent)
     if npz.is_dir():
         raise ValueError(f"expected --out to name a file; got the folder {npz}")
+    for given in (arguments.file, arguments.labels):
+        if given is not None and given.resolve() in (npz.resolve(), npz.with_suffix(".json").resolve()):
+            raise ValueError(f"expected --out to name another file than the input; got {given} for both")
     _check_options(arguments)
     if arguments.plots is not None:
         _check_folder(arguments.plots)
@@ -142,6 +146,9 @@ def _fit(arguments: argparse.Namespace) -> int:
         print(f"gsnmf: interrupted after sweep {fit.num_steps}; saved in {npz}", file=sys.stderr)
         return 130
     print(_table(data, fit, time.perf_counter() - begin))
+    if not math.isfinite(fit.elbo[-1]):
+        print(f"gsnmf: error: {fit.message} The saved factors are of no use.", file=sys.stderr)
+        return 1
     print(f"\n{fit.message}\nSaved in {npz} and {npz.with_suffix('.json').name}")
     if arguments.plots is not None:
         from .plots import save_figures
@@ -256,6 +263,13 @@ def _check_folder(folder: Path) -> None:
             pass
     except OSError as error:
         raise ValueError(f"expected a folder to write into; got {folder} ({os.strerror(error.errno or 0)})") from None
+
+
+def _seed(text: str) -> int:
+    """A whole number that random generators take."""
+    if not text.isdecimal() or int(text) >= 2**32:
+        raise argparse.ArgumentTypeError(f"expected a whole number from 0 to {2**32 - 1}; got {text!r}")
+    return int(text)
 
 
 def _shape(text: str) -> tuple[int, int]:

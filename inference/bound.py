@@ -15,12 +15,12 @@ from ..model.priors import Gamma, Geometric, Priors, negative_kl
 from ..model.problem import prepare
 from ..model.special import digamma
 from ..model.types import Array
-from .poisson import Allocation, allocate, expected_total, log_base_measure, tile
-from .posterior import Posterior
+from .poisson import Allocation, Observed, allocate, expected_total, observe
+from .posterior import Posterior, match, rank_of
 from .sweep import Moments
 
 
-def prior_terms(data: Data, priors: Priors, q: Posterior) -> Array:
+def prior_terms(data: Observed, priors: Priors, q: Posterior) -> Array:
     """The bound less Σ x log(M/x) and less Σ [x log x − log Γ(x+1)]: everything that needs no product of the size of X.
 
     −Σ_i (Σ_ν E_T)(Σ_τ E_V) − KL(q(T) ‖ p(T)) − E KL(q(V) ‖ p(V | λ)) − KL(q(λ) ‖ p(λ)).
@@ -32,8 +32,8 @@ def prior_terms(data: Data, priors: Priors, q: Posterior) -> Array:
     return terms - expected_total(data, q.T.mean, q.V.mean)
 
 
-def bound_with(S: Allocation, m: Moments, data: Data, priors: Priors, q: Posterior) -> Array:
-    """The bound less Σ [x log x − log Γ(x+1)], with q(S) as the moments m made it, not at its optimum for q.
+def bound_with(S: Allocation, m: Moments, data: Observed, priors: Priors, q: Posterior) -> Array:
+    """The bound, with q(S) as the moments m made it, not at its optimum for q.
 
     Σ x log(M/x) of m, plus Σ Σ_T ∘ (L_T − L_T of m) + Σ Σ_V ∘ (L_V − L_V of m). It needs no product.
     """
@@ -42,7 +42,7 @@ def bound_with(S: Allocation, m: Moments, data: Data, priors: Priors, q: Posteri
         change = new.log_mean - (jnp.log(old.value) + old.shift)
         return _sum(jnp.where(counts > 0, counts * change, 0))  # where old.value is 0 so is the count
 
-    return S.log_ratio + moved(S.T, q.T, m.g_T) + moved(S.V, q.V, m.g_V) + prior_terms(data, priors, q)
+    return data.base + S.log_ratio + moved(S.T, q.T, m.g_T) + moved(S.V, q.V, m.g_V) + prior_terms(data, priors, q)
 
 
 def _sum(matrix: Array) -> Array:
@@ -50,15 +50,10 @@ def _sum(matrix: Array) -> Array:
     return jnp.sum(matrix @ jnp.ones(matrix.shape[1], matrix.dtype))
 
 
-def bound_terms(data: Data, priors: Priors, q: Posterior) -> Array:
-    """The bound less Σ [x log x − log Γ(x+1)], with q(S) at its optimum for q; data made by `tile`."""
+def best_bound(data: Observed, priors: Priors, q: Posterior) -> Array:
+    """The bound, with q(S) at its optimum for q; of the three products only M is formed."""
     S = allocate(data, q.T.geometric_mean(axis=1), q.V.geometric_mean(axis=0))
-    return S.log_ratio + prior_terms(data, priors, q)
-
-
-@jax.jit
-def _bound(data: Data, priors: Priors, q: Posterior) -> Array:
-    return log_base_measure(data) + bound_terms(tile(data), priors, q)
+    return data.base + S.log_ratio + prior_terms(data, priors, q)
 
 
 def bound(data: Data, priors: Priors, posterior: Posterior) -> float:
@@ -72,8 +67,8 @@ def bound(data: Data, priors: Priors, posterior: Posterior) -> float:
         priors: the same that the factors were fitted with, or others to compare.
         posterior: the factors, as in `Fit.posterior`.
     """
-    data, priors, _ = prepare(data, priors, posterior.T.a.shape[1])
-    return float(_bound(data, priors, posterior))
+    data, priors, K = prepare(data, priors, rank_of(posterior))
+    return float(jax.jit(best_bound)(observe(data), priors, match(posterior, data, priors, K)))
 
 
 def paper_bound(data: Data, priors: Priors, posterior: Posterior) -> float:

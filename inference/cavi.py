@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,44 +15,14 @@ from ..model.data import Data
 from ..model.priors import Geometric, Priors
 from ..model.problem import prepare
 from ..model.types import Array
-from .bound import bound, bound_terms, bound_with, paper_bound, paper_bound_gap, prior_terms
-from .poisson import log_base_measure, tile
-from .posterior import Fit, Posterior
+from .bound import bound, paper_bound, paper_bound_gap
+from .engine import State, plain, run_batch, run_one
+from .poisson import observe
+from .posterior import Fit, Posterior, match, rank_of
 from .starts import Start, fill, start
-from .sweep import Moments, extrapolate, moments, rescale, sweep
+from .sweep import Moments, moments, sweep
 
-__all__ = [
-    "Moments",
-    "State",
-    "bound",
-    "init",
-    "paper_bound",
-    "paper_bound_gap",
-    "run",
-    "run_many",
-    "start",
-    "step",
-    "sweep",
-]
-
-CHUNK = 25  # sweeps between two looks by the host: progress, Ctrl-C, checkpoints
-
-
-class State(NamedTuple):
-    """Where a run stands, and all it needs to go on.
-
-    moments: what the next sweep reads.
-    posterior: the factors after the last sweep.
-    ahead: the factors that momentum made of them, whose moments these are; None in a plain run.
-    bound: theirs. In a plain run still without Σ x log(M/x), which the next sweep forms anyway.
-    momentum: sweeps since momentum began: −1 before the first, 0 where it was just lost.
-    """
-
-    moments: Moments
-    posterior: Posterior
-    ahead: Any
-    bound: Array
-    momentum: Array
+__all__ = ["Moments", "State", "bound", "init", "paper_bound", "paper_bound_gap", "run", "run_many", "start", "step"]
 
 
 def init(
@@ -70,79 +39,28 @@ def init(
     Given means E become exp E[log] = E + 1e-12, as in the paper's program. The factors of the state are not yet
     meaningful: a start has means but no shapes.
     """
-    data, priors, K = prepare(data, priors, rank)
-    if isinstance(start, Fit):
-        start = start.posterior
-    if isinstance(start, Posterior):
-        m = moments(jax.tree.map(jnp.asarray, start))
+    begun = start.posterior if isinstance(start, Fit) else start
+    if isinstance(begun, Posterior) and rank is None:
+        rank = rank_of(begun)
+    ready, hyper, K = prepare(data, priors, rank)
+    if isinstance(begun, Posterior):
+        m = moments(match(begun, ready, hyper, K))
     else:
-        means = fill(start, data, priors, K, key, init)
-        T, V, lam = jax.tree.map(lambda E: jnp.asarray(E, data.X.dtype), means)
-        g_T = Geometric(T + 1e-12, jnp.zeros((data.num_features, 1), T.dtype))
-        g_V = Geometric(V + 1e-12, jnp.zeros((1, data.num_samples), V.dtype))
+        means = fill(begun, data, priors, K, key, init)
+        T, V, lam = jax.tree.map(lambda E: jnp.asarray(E, ready.X.dtype), means)
+        g_T = Geometric(T + 1e-12, jnp.zeros((T.shape[0], 1), T.dtype))
+        g_V = Geometric(V + 1e-12, jnp.zeros((1, V.shape[1]), V.dtype))
         m = Moments(g_T, g_V, V, lam)
-    shapes, _ = jax.eval_shape(sweep, tile(data), priors, m)
+    shapes, _ = jax.eval_shape(lambda: sweep(observe(ready), hyper, m))
     placeholder = jax.tree.map(lambda s: jnp.ones(s.shape, s.dtype), shapes)
-    return State(m, placeholder, None, jnp.zeros((), data.X.dtype), -jnp.ones((), data.X.dtype))
+    return State(m, placeholder, None, jnp.zeros((), ready.X.dtype), -jnp.ones((), ready.X.dtype))
 
 
 def step(data: Data, priors: Priors, state: State) -> tuple[State, float]:
     """One plain sweep: the next state, and the bound of the state given (meaningless before the first sweep)."""
     data, priors, _ = prepare(data, priors, state.moments.g_T.value.shape[1])
-    state, elbo = jax.jit(_plain)(tile(data), priors, log_base_measure(data), state)
+    state, elbo = jax.jit(plain)(observe(data), priors, state)
     return state, float(elbo)
-
-
-def _plain(data: Data, priors: Priors, base: Array, state: State) -> tuple[State, Array]:
-    """The paper's sweep. M = g_T g_V of the state given is formed by it, and completes that state's bound."""
-    q, S = sweep(data, priors, state.moments)
-    terms = base + prior_terms(data, priors, q)
-    return State(moments(q), q, None, terms, state.momentum + 2), state.bound + S.log_ratio
-
-
-def _accelerated(data: Data, priors: Priors, base: Array, state: State) -> tuple[State, Array]:
-    """A sweep from where momentum carried the factors, the scale step, and a look whether the bound rose.
-
-    The sweep's own q(S) gives a valid bound for its factors without a further product. If that is below the last
-    one, the sweep is dropped, its factors with it, and momentum begins anew with a plain sweep from the last good
-    ones. A plain sweep and the scale step cannot lower the bound, so what is kept never falls.
-    """
-    q, S = sweep(data, priors, state.moments)
-    q = rescale(data, priors, q)
-    elbo = base + bound_with(S, state.moments, data, priors, q)
-    good = (elbo >= state.bound) | (state.momentum <= 0)
-    momentum = jnp.where(good, state.momentum + 1, 0)
-    kept, elbo = jax.tree.map(lambda new, old: jnp.where(good, new, old), (q, elbo), (state.posterior, state.bound))
-    ahead = extrapolate(kept, state.posterior, state.ahead, momentum)
-    return State(moments(ahead), kept, ahead, elbo, momentum), state.bound
-
-
-@partial(jax.jit, static_argnames="accelerate")
-def _advance(
-    data: Data, priors: Priors, state: State, done: Array, limit: Array, last: Array, tol: Array, accelerate: bool
-) -> tuple:
-    """Sweep until `limit`, a small relative change of the bound, or a non-finite bound; at most CHUNK sweeps.
-
-    Row n of the record is the bound before sweep `done` + n; the bound after the last is owed one more product.
-    """
-    base, data = log_base_measure(data), tile(data)
-    one = _accelerated if accelerate else _plain
-
-    def ongoing(carry: tuple) -> Array:
-        _, _, n, stop, _ = carry
-        return (n < limit - done) & (n < CHUNK) & ~stop
-
-    def body(carry: tuple) -> tuple:
-        given, last, n, _, record = carry
-        state, elbo = one(data, priors, base, given)
-        first = done + n == 0
-        small = (jnp.abs(elbo - last) <= tol * jnp.abs(elbo)) & (given.momentum != 0)  # a dropped sweep changes nothing
-        stop = ~first & (~jnp.isfinite(elbo) | small)
-        return state, jnp.where(first, jnp.inf, elbo), n + 1, stop, record.at[n].set(elbo)
-
-    record = jnp.zeros(CHUNK, state.bound.dtype)
-    state, last, n, stop, record = jax.lax.while_loop(ongoing, body, (state, last, 0, False, record))
-    return state, last, n, stop, record, base + bound_terms(data, priors, state.posterior)
 
 
 def run(
@@ -184,12 +102,13 @@ def run(
     Returns a `Fit`. With `accelerate=False, tol=None` it is exactly the paper's sweep, `max_steps` times. A run that
     does not reach its tolerance says so in `converged`, `message` and one `ConvergenceWarning`.
     """
-    _check_stops(max_steps, tol)
+    _check_options(max_steps, tol, accelerate)
+    if callback is not None and not callable(callback):
+        raise ValueError(f"expected callback to be a function of a Fit; got {callback!r}")
     state = _init(data, priors, key=key, start=start, init=init, rank=rank)
     data, priors, _ = prepare(data, priors, state.moments.g_T.value.shape[1])
-    fit = _run(data, priors, state, max_steps, tol, accelerate, callback)
-    if tol is not None and not fit.converged:
-        warnings.warn(fit.message, ConvergenceWarning, stacklevel=2)
+    fit = run_one(observe(data), priors, state, max_steps, tol, accelerate, callback)
+    _warn([fit], tol)
     return fit
 
 
@@ -200,7 +119,7 @@ def run_many(
     data: Data | Sequence[Data],
     priors: Priors,
     *,
-    keys: Array,
+    keys: Array | Sequence[Array],
     start: Start | None = None,
     init: str = "random",
     rank: int | None = None,
@@ -234,97 +153,51 @@ def run_many(
     >>> max(fits, key=lambda fit: fit.elbo[-1]).posterior.T.mean.shape
     (2, 1)
     """
-    _check_stops(max_steps, tol)
-    if np.ndim(keys) == 0 or len(keys) == 0:
-        raise ValueError(f"expected several keys, jax.random.split(key, n); got {keys!r}")
-    datas = [data] * len(keys) if isinstance(data, Data) else list(data)
-    if len(datas) != len(keys) or len({(d.X.shape, d.num_groups) for d in datas}) > 1:
-        shapes = [(*d.X.shape, d.num_groups) for d in datas]
-        raise ValueError(f"expected one Data, or {len(keys)} of one shape (features, samples, groups); got {shapes}")
-    states = [_init(d, priors, key=k, start=start, init=init, rank=rank) for d, k in zip(datas, keys, strict=True)]
+    _check_options(max_steps, tol, accelerate)
+    keys = list(keys) if isinstance(keys, (list, tuple)) or getattr(keys, "ndim", 0) > 0 else []
+    if not keys:
+        raise ValueError("expected several keys, jax.random.split(key, n); got none, or a single one")
+    shared = isinstance(data, Data)
+    datas: list[Any] = [data] if isinstance(data, Data) else list(data) if isinstance(data, (list, tuple)) else [None]
+    if not all(isinstance(d, Data) for d in datas):
+        raise ValueError(f"expected Data, as made by as_data, or a list of them; got {type(data).__name__}")
+    shapes = {(*d.X.shape, d.num_groups) for d in datas}
+    if not shared and (len(datas) != len(keys) or len(shapes) > 1):
+        raise ValueError(
+            f"expected one Data, or {len(keys)} of one shape (features, samples, groups); "
+            f"got {len(datas)} of {sorted(shapes)}"
+        )
+    of = [datas[0]] * len(keys) if shared else datas
+    states = [_init(d, priors, key=k, start=start, init=init, rank=rank) for d, k in zip(of, keys, strict=True)]
     K = states[0].moments.g_T.value.shape[1]
-    ready = [prepare(d, priors, K)[0] for d in (datas[:1] if isinstance(data, Data) else datas)]
-    _, priors, _ = prepare(datas[0], priors, K)
+    _, hyper, _ = prepare(of[0], priors, K)
+    ready = [observe(prepare(d, priors, K)[0]) for d in datas]
     if jax.default_backend() != "cpu" if batch is None else batch:
-        fits = _run_batch(ready, priors, states, max_steps, tol, accelerate)
+        together = ready[0] if shared else _stack(ready)
+        fits = run_batch(together, hyper, _stack(states), max_steps, tol, accelerate, shared)
     else:
-        ready = ready * len(keys) if len(ready) == 1 else ready
-        fits = [_run(d, priors, s, max_steps, tol, accelerate) for d, s in zip(ready, states, strict=True)]
-    if tol is not None and not all(fit.converged for fit in fits):
-        late = [fit.message for fit in fits if not fit.converged]
-        warnings.warn(f"{len(late)} of {len(fits)} fits did not converge. {late[0]}", ConvergenceWarning, stacklevel=2)
+        pairs = zip(ready * len(keys) if shared else ready, states, strict=True)
+        fits = [run_one(d, hyper, s, max_steps, tol, accelerate) for d, s in pairs]
+    _warn(fits, tol)
     return fits
-
-
-def _run(
-    data: Data,
-    priors: Priors,
-    state: State,
-    max_steps: int,
-    tol: float | None,
-    accelerate: bool,
-    callback: Callable[[Fit], object] | None = None,
-) -> Fit:
-    """Sweep from this state; data and priors are prepared."""
-    state = state._replace(ahead=state.posterior if accelerate else None)
-    done, last, elbos, stop = 0, jnp.full((), jnp.inf, data.X.dtype), [], False
-    threshold = jnp.full((), -1.0 if tol is None else tol, data.X.dtype)
-    while done < max_steps and not stop:
-        state, last, n, stop, record, now = _advance(data, priors, state, done, max_steps, last, threshold, accelerate)
-        done += int(n)
-        elbos.append(np.asarray(record, float)[: int(n)])
-        if callback is not None:
-            callback(_fit(state, elbos, now, tol, bool(stop)))
-    return _fit(state, elbos, now, tol, bool(stop))
-
-
-def _run_batch(
-    datas: list[Data], priors: Priors, states: list[State], max_steps: int, tol: float | None, accelerate: bool
-) -> list[Fit]:
-    """The same for several states at once; one Data for all, or one for each."""
-    R, dtype = len(states), datas[0].X.dtype
-    data, in_axis = (datas[0], None) if len(datas) == 1 else (_stack(datas), 0)
-    advance = jax.vmap(partial(_advance, accelerate=accelerate), in_axes=(in_axis, None, 0, 0, 0, 0, None))
-    state, last = _stack(states), jnp.full(R, jnp.inf, dtype)
-    state = state._replace(ahead=state.posterior if accelerate else None)
-    threshold = jnp.full((), -1.0 if tol is None else tol, dtype)
-    done, stop = np.zeros(R, int), np.zeros(R, bool)
-    elbos: list[list[np.ndarray]] = [[] for _ in range(R)]
-    while ((done < max_steps) & ~stop).any():
-        limit = np.where(stop, done, max_steps)  # who has stopped makes no more sweeps
-        state, last, n, stopped, record, now = advance(data, priors, state, done, limit, last, threshold)
-        for r in range(R):
-            elbos[r].append(np.asarray(record[r], float)[: int(n[r])])
-        done, stop = done + np.asarray(n), stop | np.asarray(stopped)
-    each = [jax.tree.map(lambda x, r=r: x[r], state) for r in range(R)]
-    return [_fit(each[r], elbos[r], now[r], tol, bool(stop[r])) for r in range(R)]
 
 
 def _stack(trees: list) -> Any:
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
 
 
-def _check_stops(max_steps: int, tol: float | None) -> None:
-    if not isinstance(max_steps, (int, np.integer)) or max_steps < 1:
+def _check_options(max_steps: int, tol: float | None, accelerate: bool) -> None:
+    if isinstance(max_steps, bool) or not isinstance(max_steps, (int, np.integer)) or max_steps < 1:
         raise ValueError(f"expected max_steps to be a whole number ≥ 1; got {max_steps!r}")
-    if tol is not None and not 0 <= tol < np.inf:
+    if tol is not None and not (isinstance(tol, (int, float, np.number)) and 0 <= tol < np.inf):
         raise ValueError(f"expected tol to be None or a number ≥ 0; got {tol!r}")
+    if not isinstance(accelerate, (bool, np.bool)):
+        raise ValueError(f"expected accelerate to be True or False; got {accelerate!r}")
 
 
-def _fit(state: State, elbos: list[np.ndarray], now: Array, tol: float | None, stop: bool) -> Fit:
-    """The result so far: the bounds before every sweep but the first, and the one now."""
-    T, V, lam = state.posterior
-    q = Posterior(T.broadcast(*T.a.shape), V, lam)  # within a run the scale of T may be one number per component
-    elbo = np.append(np.concatenate(elbos)[1:], float(now))
-    finite = bool(np.isfinite(elbo).all())
-    converged = stop and finite
-    if not finite:
-        message = f"The bound became {elbo[~np.isfinite(elbo)][0]} at sweep {np.argmin(np.isfinite(elbo)) + 1}."
-    elif converged:
-        message = f"The bound changed by at most {tol:g} of itself at sweep {len(elbo)}."
-    elif tol is None:
-        message = f"All {len(elbo)} sweeps were made."
-    else:
-        change = abs(elbo[-1] - elbo[-2]) / abs(elbo[-1]) if len(elbo) > 1 else np.inf
-        message = f"After {len(elbo)} sweeps the bound still changed by {change:.1e} of itself, above tol={tol:g}."
-    return Fit(q, elbo, len(elbo), converged, message)
+def _warn(fits: list[Fit], tol: float | None) -> None:
+    """One warning for all that did not reach their tolerance, or whose bound is not finite."""
+    late = [fit for fit in fits if not (fit.converged if tol is not None else np.isfinite(fit.elbo).all())]
+    if late:
+        count = f"{len(late)} of {len(fits)} fits did not converge. " if len(fits) > 1 else ""
+        warnings.warn(count + late[0].message, ConvergenceWarning, stacklevel=3)

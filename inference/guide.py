@@ -15,7 +15,7 @@ from ..model.data import Data
 from ..model.priors import Gamma, Priors
 from ..model.problem import require_counts
 from ..model.types import Array
-from .posterior import Posterior
+from .posterior import Posterior, rank_of
 
 
 def guide(posterior: Posterior) -> Callable[..., dict[str, Array]]:
@@ -38,13 +38,14 @@ def guide(posterior: Posterior) -> Callable[..., dict[str, Array]]:
     >>> bool(abs(-loss - fit.elbo[-1]) < 0.3)
     True
     """
-    K, N = np.shape(posterior.V.a)
-    F = np.shape(posterior.T.a)[0]
+    K = rank_of(posterior)
+    F, N = np.shape(posterior.T.a)[0], np.shape(posterior.V.a)[1]
 
     def mean_field(data: Data, priors: Priors, rank: int | None = None, augmented: bool = False) -> dict[str, Array]:
-        q = Posterior(
-            _param("T", posterior.T), _param("V", posterior.V), posterior.lam and _param("lam", posterior.lam)
-        )
+        if data.X.shape != (F, N):
+            raise ValueError(f"expected data of {F} features × {N} samples, as the posterior's; got {data.X.shape}")
+        lam = None if posterior.lam is None else _param("lam", posterior.lam)
+        q = Posterior(_param("T", posterior.T), _param("V", posterior.V), lam)
         feature, sample = numpyro.plate("feature", F, dim=-2), numpyro.plate("sample", N, dim=-1)
         draws = {}
         with feature, numpyro.plate("component", K, dim=-1):
@@ -84,4 +85,4 @@ def _counts(data: Data, q: Posterior) -> dist.Distribution:
     """q(S), features × samples × components: the one place that forms such an array, for checking on small problems."""
     require_counts(data)
     logits = q.T.log_mean[:, None, :] + q.V.log_mean.T[None, :, :]
-    return Thinning(jax.nn.softmax(logits, axis=-1), np.asarray(data.X).astype(int))
+    return Thinning(jax.nn.softmax(logits, axis=-1), jnp.asarray(data.X, int))

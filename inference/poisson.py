@@ -18,6 +18,45 @@ from ..model.special import gammaln
 from ..model.types import Array
 
 
+class Observed(NamedTuple):
+    """The data as sweeps read them, made once a run by `observe`.
+
+    X: tiles × features × samples per tile. A large X is read tile by tile, once a sweep, and M is never stored whole.
+    by_feature: Σ_τ x.
+    by_sample: Σ_ν x.
+    base: Σ_ντ [x log x − log Γ(x + 1)], the part of the bound that no factor changes.
+    membership: samples × groups; None without groups.
+    """
+
+    X: Array
+    by_feature: Array
+    by_sample: Array
+    base: Array
+    membership: Array
+
+    @property
+    def group_sizes(self) -> Array:
+        """N_c = Σ_τ Δ_τc."""
+        return self.membership.sum(axis=0)
+
+
+@jax.jit
+def observe(data: Data) -> Observed:
+    """Cut X along the samples and sum what stays the same; the last tile is filled up with empty samples."""
+    return _observe(data, tile_bytes=8 << 20)
+
+
+def _observe(data: Data, tile_bytes: int) -> Observed:
+    X, (F, N) = data.X, data.X.shape
+    width = -(-N // -(-F * N * X.dtype.itemsize // tile_bytes))
+    tiles = -(-N // width)
+    padded = jnp.pad(X, ((0, 0), (0, tiles * width - N)))
+    base = jnp.sum(jax.scipy.special.xlogy(X, X) - gammaln(X + 1))
+    return Observed(
+        jnp.moveaxis(padded.reshape(F, tiles, width), 1, 0), X.sum(axis=1), X.sum(axis=0), base, data.membership
+    )
+
+
 class Allocation(NamedTuple):
     """q(S) at its optimum for given exp E[log T], exp E[log V], as far as anyone needs it.
 
@@ -31,31 +70,20 @@ class Allocation(NamedTuple):
     log_ratio: Array
 
 
-def tile(data: Data, size: int = 8 << 20) -> Data:
-    """The same data with X cut along the samples: tiles × features × samples per tile, of about `size` bytes each.
+def allocate(data: Observed, T: Geometric, V: Geometric) -> Allocation:
+    """ξ = X / M,  Σ_T = g_T ∘ (ξ g_Vᵀ),  Σ_V = g_V ∘ (g_Tᵀ ξ).
 
-    A large X is then read once a sweep and M is never stored whole. The last tile is filled up with empty samples.
-    """
-    F, N = data.X.shape
-    tiles = -(-F * N * data.X.dtype.itemsize // size)
-    width = -(-N // tiles)
-    X = jnp.pad(data.X, ((0, 0), (0, tiles * width - N)))
-    return data._replace(X=jnp.moveaxis(X.reshape(F, tiles, width), 1, 0))
-
-
-def allocate(data: Data, T: Geometric, V: Geometric) -> Allocation:
-    """ξ = X / M,  Σ_T = g_T ∘ (ξ g_Vᵀ),  Σ_V = g_V ∘ (g_Tᵀ ξ), for data made by `tile`.
-
-    All of it is invariant to the shifts of g_T by row and of g_V by column. Rows and columns with disjoint supports can
-    have M = 0 all the same; the floor keeps x / M finite there.
+    All of it is invariant to the shifts of g_T by row and of g_V by column. If both factors are so sparse that a row
+    and a column with x > 0 have no component in common, M is 0 all the same: the floor keeps x / M finite there, the
+    entry is left out of the counts, and its part of the bound is too high. Coefficients of shape 1 and more, as with
+    `GroupSparse`, cannot get there.
     """
     tiles, _, width = data.X.shape
     K, N = V.value.shape
     floor = np.finfo(data.X.dtype).tiny ** (2 / 3)
 
     def one(X: Array, g_V: Array) -> tuple[Array, Array, Array]:
-        M = jnp.maximum(T.value @ g_V, floor)
-        xi = X / M
+        xi = X / jnp.maximum(T.value @ g_V, floor)
         return xi @ g_V.T, T.value.T @ xi, -jnp.sum(X * jnp.log(jnp.maximum(xi, floor)))
 
     def add(total: tuple[Array, Array], tile: tuple[Array, Array]) -> tuple[tuple[Array, Array], Array]:
@@ -70,22 +98,20 @@ def allocate(data: Data, T: Geometric, V: Geometric) -> Allocation:
         zero = jnp.zeros_like(T.value), jnp.zeros((), data.X.dtype)
         (xi_V, log_ratio), T_xi = jax.lax.scan(add, zero, (data.X, g_V))
         T_xi = jnp.moveaxis(T_xi, 0, 1).reshape(K, tiles * width)[:, :N]
-    counts = Allocation(T.value * xi_V, V.value * T_xi, log_ratio)
-    # Σ_ντ x (shift_ν + shift_τ): the counts' own margins are those of X.
-    shifts = jnp.sum(counts.T.sum(axis=1) * T.shift[:, 0]) + jnp.sum(counts.V.sum(axis=0) * V.shift[0])
-    return counts._replace(log_ratio=log_ratio + shifts)
+    shifts = jnp.sum(data.by_feature * T.shift[:, 0]) + jnp.sum(data.by_sample * V.shift[0])
+    return Allocation(T.value * xi_V, V.value * T_xi, log_ratio + shifts)
 
 
-def exposure(data: Data, T: Array = None, V: Array = None) -> Array:
-    """Σ_τ v_iτ for every t_νi (given V), or Σ_ν t_νi for every v_iτ (given T): how much it could have caused."""
-    return T.sum(axis=0)[:, None] if V is None else V.sum(axis=1)[None, :]
+def exposure_of_T(data: Observed, V: Array) -> Array:
+    """Σ_τ v_iτ for every t_νi: how much it could have caused."""
+    return V.sum(axis=1)[None, :]
 
 
-def expected_total(data: Data, T: Array, V: Array) -> Array:
+def exposure_of_V(data: Observed, T: Array) -> Array:
+    """Σ_ν t_νi for every v_iτ: how much it could have caused."""
+    return T.sum(axis=0)[:, None]
+
+
+def expected_total(data: Observed, T: Array, V: Array) -> Array:
     """Σ_ντ E[(TV)_ντ] = Σ_i (Σ_ν E_T)(Σ_τ E_V)."""
     return jnp.sum(T.sum(axis=0) * V.sum(axis=1))
-
-
-def log_base_measure(data: Data) -> Array:
-    """Σ_ντ [x log x − log Γ(x + 1)], the part of the bound that no factor changes."""
-    return jnp.sum(jax.scipy.special.xlogy(data.X, data.X) - gammaln(data.X + 1))

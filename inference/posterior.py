@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
-from ..model.priors import Gamma
+from ..model.data import Data
+from ..model.priors import Gamma, Priors
 
 
 class Posterior(NamedTuple):
@@ -26,7 +29,8 @@ class Fit(NamedTuple):
     """A fitted posterior and how it was reached.
 
     posterior: the factors.
-    elbo: the valid augmented bound after each sweep, with q(S) at its optimum for those factors.
+    elbo: the valid augmented bound after each sweep. The last entry, and every entry of a plain run, has q(S) at its
+        optimum for those factors; the others of an accelerated run have it as the sweep left it, which is lower.
     num_steps: how many sweeps were made.
     converged: whether the tolerance was met.
     message: why it stopped, in a sentence.
@@ -37,3 +41,22 @@ class Fit(NamedTuple):
     num_steps: int
     converged: bool
     message: str
+
+
+def rank_of(posterior: Any) -> int:
+    """K; also the check that this is a `Posterior` at all."""
+    if not isinstance(posterior, Posterior) or np.ndim(posterior.T.a) != 2:
+        raise ValueError(f"expected a Posterior, as in fit.posterior; got {type(posterior).__name__}")
+    return int(np.shape(posterior.T.a)[1])
+
+
+def match(posterior: Posterior, data: Data, priors: Priors, rank: int) -> Posterior:
+    """The posterior in the precision of the data, if its shapes are those of the problem."""
+    shapes = {"T": (data.num_features, rank), "V": (rank, data.num_samples)}
+    if priors.coefficients.hyperprior is not None:
+        shapes["lam"] = (rank, data.num_groups)
+    found = {site: np.broadcast_shapes(*map(np.shape, q)) for site, q in posterior._asdict().items() if q is not None}
+    if found != shapes:
+        raise ValueError(f"expected a posterior of shapes {shapes} for these data and priors; got {found}")
+    cast: Posterior = jax.tree.map(lambda x: jnp.asarray(x, data.X.dtype), posterior)
+    return cast

@@ -40,7 +40,7 @@ def fill(start: Start | None, data: Data, priors: Priors, K: int, key: Array | N
 
     Random numbers come from NumPy for the same reason: single and double precision start from the same point.
     """
-    if init not in METHODS:
+    if not isinstance(init, str) or init not in METHODS:
         raise ValueError(f"expected init to be one of {', '.join(map(repr, METHODS))}; got {init!r}")
     given = Start() if start is None else start
     if not isinstance(given, Start):
@@ -53,7 +53,8 @@ def fill(start: Start | None, data: Data, priors: Priors, K: int, key: Array | N
         _check_mean(name, values, shapes[name])
     lam = given.lam
     if hyperprior is not None:
-        lam = np.broadcast_to(np.asarray(hyperprior.mean if lam is None else lam, float), shapes["lam"])
+        mean = np.asarray(hyperprior.a, float) * np.asarray(hyperprior.b, float)
+        lam = np.broadcast_to(mean if lam is None else np.asarray(lam, float), shapes["lam"])
     if given.T is not None and given.V is not None:
         return Start(given.T, given.V, lam)
     if key is None:
@@ -66,8 +67,9 @@ def fill(start: Start | None, data: Data, priors: Priors, K: int, key: Array | N
 def _random(data: Data, priors: Priors, K: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Exponential draws: T about its prior mean, V scaled so that TV has the mean of X."""
     F, N = data.X.shape
-    T = np.asarray(priors.dictionary.mean, float) * rng.exponential(size=(F, K))
-    V = rng.exponential(size=(K, N)) * float(data.X.mean()) / (K * T.mean())
+    a, b = priors.dictionary
+    T = np.asarray(a, float) * np.asarray(b, float) * rng.exponential(size=(F, K))
+    V = rng.exponential(size=(K, N)) * np.mean(np.asarray(data.X), dtype=float) / (K * T.mean())
     return T, V
 
 
@@ -80,7 +82,8 @@ def _groups(data: Data, priors: Priors, K: int, rng: np.random.Generator) -> tup
     if hyperprior is None:
         raise ValueError("expected coefficients with groups for init='groups'; got a family without λ")
     X, membership = np.asarray(data.X, float), np.asarray(data.membership)
-    rate = np.broadcast_to(np.asarray(hyperprior.mean, float), (K, data.num_groups))
+    rate = np.asarray(hyperprior.a, float) * np.asarray(hyperprior.b, float)
+    rate = np.broadcast_to(rate, (K, data.num_groups))
     alike = rate.min(axis=1) == rate.max(axis=1)
     home = np.where(alike, np.arange(K) * data.num_groups // K, rate.argmin(axis=1))
     T = np.empty((X.shape[0], K))
@@ -108,8 +111,11 @@ def _check_mean(name: str, values: Array | None, shape: tuple[int, int]) -> None
 
 
 def _key_data(key: Array) -> Array:
-    """The bits of a JAX key, of either style."""
+    """The bits of one JAX key, of either style."""
     try:
-        return jax.random.key_data(key)
-    except TypeError:
+        bits = jax.random.key_data(key)
+    except (TypeError, ValueError):
         raise ValueError(f"expected key to be a JAX key, jax.random.key(0); got {key!r}") from None
+    if bits.ndim != 1:
+        raise ValueError(f"expected one key, jax.random.key(0); got {key.shape} of them (run_many takes several)")
+    return bits

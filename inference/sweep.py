@@ -14,10 +14,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from ..model.data import Data
 from ..model.priors import Gamma, Geometric, Priors
 from ..model.types import Array
-from .poisson import Allocation, allocate, exposure
+from .poisson import Allocation, Observed, allocate, exposure_of_T, exposure_of_V
 from .posterior import Posterior
 
 
@@ -36,16 +35,16 @@ def moments(q: Posterior) -> Moments:
     return Moments(q.T.geometric_mean(axis=1), q.V.geometric_mean(axis=0), q.V.mean, lam)
 
 
-def sweep(data: Data, priors: Priors, m: Moments) -> tuple[Posterior, Allocation]:
+def sweep(data: Observed, priors: Priors, m: Moments) -> tuple[Posterior, Allocation]:
     """One sweep of exact coordinate ascent, and the q(S) it began with."""
     dictionary, coefficients = priors
     S = allocate(data, m.g_T, m.g_V)
-    T = Gamma(dictionary.a + S.T, 1 / (1 / dictionary.b + exposure(data, V=m.V)))
-    V = Gamma(coefficients.shape + S.V, 1 / (coefficients.rates(m.lam, data) + exposure(data, T=T.mean)))
+    T = Gamma(dictionary.shape + S.T, 1 / (dictionary.rates() + exposure_of_T(data, m.V)))
+    V = Gamma(coefficients.shape + S.V, 1 / (coefficients.rates(m.lam, data) + exposure_of_V(data, T.mean)))
     return Posterior(T, V, coefficients.update(V.mean, data)), S
 
 
-def rescale(data: Data, priors: Priors, q: Posterior) -> Posterior:
+def rescale(priors: Priors, q: Posterior) -> Posterior:
     """The scale step (parameter expansion): (t_·i, v_i·, λ_i·) → (γt, v/γ, γλ) with the best γ_i.
 
     It leaves the likelihood and p(V | λ) alone, so that in log γ the bound is A log γ − Pγ − Q/γ, concave, with A, P, Q
@@ -56,7 +55,8 @@ def rescale(data: Data, priors: Priors, q: Posterior) -> Posterior:
     power, rate, inverse = priors.coefficients.scaling(q.V, q.lam)
     power += jnp.broadcast_to(a, (F, K)).sum(axis=0)
     rate += (q.T.mean / b).sum(axis=0)
-    gamma = (power + jnp.sqrt(power**2 + 4 * rate * inverse)) / (2 * rate)
+    root = jnp.sqrt(power**2 + 4 * rate * inverse)
+    gamma = jnp.where(power > 0, (power + root) / (2 * rate), 2 * inverse / (root - power))  # no digits lost
     down, up = gamma[None, :], gamma[:, None]
     lam = None if q.lam is None else Gamma(q.lam.a, q.lam.b * up)
     return Posterior(Gamma(q.T.a, q.T.b * down), Gamma(q.V.a, q.V.b / up), lam)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+import pandas as pd
 
 from .types import Array
 
@@ -118,6 +119,8 @@ def as_data(
 
 
 def _check_matrix(X: Array) -> Array:
+    if isinstance(X, np.ma.MaskedArray) or hasattr(X, "tocoo"):
+        raise ValueError(f"expected X to be a dense array without a mask; got {type(X).__name__}")
     X = X if isinstance(X, jax.Array) else np.asarray(X)
     if X.ndim != 2:
         raise ValueError(f"expected X with 2 dimensions, features × samples; got {X.ndim} (shape {X.shape})")
@@ -144,20 +147,22 @@ def _check_matrix(X: Array) -> Array:
 
 def _membership(groups: Any, N: int, group_names: Sequence[Any] | None) -> tuple[Array, Sequence[Any]]:
     """One-hot Δ (samples × groups) and the names of its columns."""
-    if isinstance(groups, (str, bytes)) or not hasattr(groups, "__len__"):
+    if isinstance(groups, (str, bytes, set, frozenset, Mapping)) or np.ndim(groups) == 0:
         raise ValueError(f"expected groups to be a sequence, one label per sample; got {type(groups).__name__}")
     if len(groups) != N:
         raise ValueError(f"expected groups to hold one label for each of the {N} samples; got {len(groups)}")
     labels = list(np.asarray(groups)) if hasattr(groups, "dtype") else list(groups)
     if any(np.ndim(label) != 0 for label in labels):
         raise ValueError("expected one label per sample; got a nested sequence or a matrix of groups")
-    unknown = [t for t, label in enumerate(labels) if label is None or label != label]  # NaN differs from itself
+    unknown = [t for t, label in enumerate(labels) if pd.isna(label)]
     if unknown:
         raise ValueError(f"expected a label for every sample; got {labels[unknown[0]]} for sample {unknown[0]}")
     try:
-        levels = sorted(set(labels)) if group_names is None else list(group_names)
+        levels = sorted(set(labels))
     except TypeError as error:
         raise ValueError(f"expected labels of one sortable kind; got a mixture ({error})") from None
+    if group_names is not None:
+        levels = _check_names("group_names", group_names, None)
     if len(set(levels)) != len(levels):
         raise ValueError(f"expected distinct group_names; got {levels}")
     index = {level: c for c, level in enumerate(levels)}
@@ -169,9 +174,12 @@ def _membership(groups: Any, N: int, group_names: Sequence[Any] | None) -> tuple
     return membership, levels
 
 
-def _check_names(what: str, names: Sequence[Any] | None, length: int) -> Sequence[Any]:
+def _check_names(what: str, names: Sequence[Any] | None, length: int | None) -> list[Any]:
+    """Names as a list: 0, 1, ... when there are none, of any length when that is None."""
     if names is None:
-        return range(length)
-    if len(names) != length:
+        return list(range(length or 0))
+    if isinstance(names, (str, bytes)) or np.ndim(names) != 1:
+        raise ValueError(f"expected {what} to be a sequence of names; got {names!r}")
+    if length is not None and len(names) != length:
         raise ValueError(f"expected {what} to hold {length} names; got {len(names)}")
-    return names
+    return list(names)

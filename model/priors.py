@@ -28,6 +28,15 @@ from .special import digamma, digamma_entropy, exp_digamma, gammaln
 from .types import Array
 
 
+class Grouped(Protocol):
+    """Data as far as closed forms need them: `Data`, or what inference makes of it."""
+
+    @property
+    def membership(self) -> Array: ...  # noqa: D102 (as in `Data`)
+    @property
+    def group_sizes(self) -> Array: ...  # noqa: D102 (as in `Data`)
+
+
 class Rate(NamedTuple):
     """A Gamma prior with shape a and an uncertain rate r: a, E[r] and E[log r]."""
 
@@ -99,7 +108,7 @@ class Gamma(NamedTuple):
         """The shape a."""
         return self.a
 
-    def rates(self, lam: Array | None = None, data: Data | None = None) -> Array:
+    def rates(self, lam: Array | None = None, data: Grouped | None = None) -> Array:
         """The rate 1/b, whatever the group."""
         return 1 / self.b
 
@@ -107,11 +116,11 @@ class Gamma(NamedTuple):
         """v_iτ ~ Gamma(a, b), whatever the group."""
         return self.broadcast(rank, data.num_samples).distribution()
 
-    def expected(self, lam: Gamma | None = None, data: Data | None = None) -> Rate:
+    def expected(self, lam: Gamma | None = None, data: Grouped | None = None) -> Rate:
         """The rate is known: 1/b."""
         return Rate(self.a, 1 / self.b, -jnp.log(self.b))
 
-    def update(self, V: Array, data: Data) -> None:
+    def update(self, V: Array, data: Grouped) -> None:
         """There is no q(λ)."""
 
     def scaling(self, V: Gamma, lam: Gamma | None) -> tuple[Array, Array, Array]:
@@ -149,7 +158,7 @@ class GroupSparse(NamedTuple):
         """1: exponential."""
         return 1.0
 
-    def rates(self, lam: Array, data: Data) -> Array:
+    def rates(self, lam: Array, data: Grouped) -> Array:
         """r_iτ = Σ_c λ_ic Δ_τc."""
         return lam @ data.membership.T
 
@@ -157,11 +166,11 @@ class GroupSparse(NamedTuple):
         """v_iτ ~ Exponential(rate r_iτ)."""
         return dist.Exponential(self.rates(lam, data))
 
-    def expected(self, lam: Any, data: Data) -> Rate:
+    def expected(self, lam: Any, data: Grouped) -> Rate:
         """E[r] = E_Λ Δᵀ and E[log r] = L_Λ Δᵀ: an equality, as every sample has one group."""
         return Rate(self.shape, self.rates(lam.mean, data), self.rates(lam.log_mean, data))
 
-    def update(self, V: Array, data: Data) -> Gamma:
+    def update(self, V: Array, data: Grouped) -> Gamma:
         """q(λ_ic) = Gamma(aˡ + N_c, (1/bˡ + Σ_{τ∈c} E[v_iτ])⁻¹)."""
         a = self.rate.a + data.group_sizes[None, :]
         b = 1 / (1 / self.rate.b + V @ data.membership)
@@ -182,10 +191,10 @@ class Coefficients(Protocol):
     def sample_rate(self, data: Data, rank: int) -> Array | None: ...  # noqa: D102 (as above)
     @property
     def shape(self) -> Array: ...  # noqa: D102 (as above)
-    def rates(self, lam: Array, data: Data) -> Array: ...  # noqa: D102 (as above)
+    def rates(self, lam: Array, data: Grouped) -> Array: ...  # noqa: D102 (as above)
     def conditional(self, lam: Array, data: Data, rank: int) -> dist.Distribution: ...  # noqa: D102 (as above)
-    def expected(self, lam: Gamma | None, data: Data) -> Rate: ...  # noqa: D102 (as above)
-    def update(self, V: Array, data: Data) -> Gamma | None: ...  # noqa: D102 (as above)
+    def expected(self, lam: Gamma | None, data: Grouped) -> Rate: ...  # noqa: D102 (as above)
+    def update(self, V: Array, data: Grouped) -> Gamma | None: ...  # noqa: D102 (as above)
     def scaling(self, V: Gamma, lam: Gamma | None) -> tuple[Array, Array, Array]: ...  # noqa: D102 (as above)
 
 
@@ -242,24 +251,25 @@ def label_driven(
     >>> label_driven(rank=3, num_groups=2).a.shape
     (3, 2)
     """
-    if num_groups is None:
-        num_groups = len(per_group) if isinstance(per_group, (Sequence, np.ndarray)) else 0
-    if num_groups < 1:
-        raise ValueError(f"expected num_groups ≥ 1; got {num_groups}")
+    C = len(per_group) if num_groups is None and isinstance(per_group, (list, tuple, np.ndarray)) else num_groups
+    for name, whole in {"num_groups": C, "rank": 1 if rank is None else rank}.items():
+        if isinstance(whole, bool) or not isinstance(whole, (int, np.integer)) or whole < 1:
+            raise ValueError(f"expected {name} to be a whole number ≥ 1; got {whole!r}")
     if (per_group is None) == (rank is None):
         raise ValueError(f"expected either per_group or rank; got per_group={per_group}, rank={rank}")
+    groups = np.arange(C)  # type: ignore[arg-type]  # a whole number by now
     if rank is not None:
-        counts = rank // num_groups + (np.arange(num_groups) < rank % num_groups)
+        counts = rank // len(groups) + (groups < rank % len(groups))
     else:
         counts = np.asarray(per_group)
-        if counts.ndim > 1 or counts.size not in (1, num_groups) or counts.dtype.kind not in "iu":
-            raise ValueError(f"expected per_group to be a whole number or {num_groups} of them; got {per_group}")
-        counts = np.broadcast_to(counts, num_groups)
+        if counts.ndim > 1 or counts.size not in (1, len(groups)) or counts.dtype.kind not in "iu":
+            raise ValueError(f"expected per_group to be a whole number or {C} of them; got {per_group}")
+        counts = np.broadcast_to(counts, len(groups))
     if counts.min() < 0 or counts.sum() < 1:
-        raise ValueError(f"expected at least one component; got per_group={per_group}, rank={rank}")
+        raise ValueError(f"expected at least one component; got per_group={per_group}")
     for name, value in {"small": small, "large": large, "scale": scale}.items():
         if not isinstance(value, (int, float, np.number)) or not 0 < value < np.inf:
             raise ValueError(f"expected {name} to be a positive number; got {value}")
-    bound_to = np.repeat(np.arange(num_groups), counts)
-    a = np.where(bound_to[:, None] == np.arange(num_groups), float(small), float(large))
+    bound_to = np.repeat(groups, counts)
+    a = np.where(bound_to[:, None] == groups, float(small), float(large))
     return Gamma(a, np.full_like(a, scale))

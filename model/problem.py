@@ -21,9 +21,12 @@ def prepare(data: Data, priors: Priors, rank: int | None = None) -> tuple[Data, 
     """
     if not isinstance(data, Data):
         raise ValueError(f"expected Data, as made by as_data(X, groups); got {type(data).__name__}")
+    largest = np.finfo(jnp.result_type(float)).max
+    if not isinstance(data.X, jax.core.Tracer) and data.X.dtype.itemsize > 4 and data.X.max() > largest:
+        raise ValueError(f"expected X below {largest:.1e}, the largest number at this precision; got {data.X.max()}")
     if not isinstance(priors, Priors) or not isinstance(priors.dictionary, Gamma):
         raise ValueError(f"expected Priors(dictionary=Gamma(...), coefficients=...); got {priors!r}")
-    if not hasattr(priors.coefficients, "hyperparameters"):
+    if isinstance(priors.coefficients, type) or not hasattr(priors.coefficients, "hyperparameters"):
         raise ValueError(f"expected coefficients to be GroupSparse or Gamma; got {priors.coefficients!r}")
     gamma, columns = priors.coefficients.hyperparameters(data)
     matrices = {  # name: (values, rows, columns), None for the axis of components
@@ -66,13 +69,16 @@ def _check_positive(name: str, values: Array) -> None:
     if isinstance(values, jax.core.Tracer):  # inside someone's jit: there are no values to look at
         return
     array = np.asarray(values)
-    if array.dtype.kind not in "biuf" or not (np.isfinite(array) & (array > 0)).all():
-        raise ValueError(f"expected {name} to be positive and finite; got {np.array2string(array, threshold=6)}")
+    dtype = jnp.result_type(float)
+    with np.errstate(over="ignore"):
+        if array.dtype.kind not in "biuf" or not (np.isfinite(array.astype(dtype)) & (array.astype(dtype) > 0)).all():
+            shown = np.array2string(array, threshold=6)
+            raise ValueError(f"expected {name} to be positive and finite in {dtype.name}; got {shown}")
 
 
 def _rank(declared: dict[str, int], rank: int | None) -> int:
     """K, from the lengths that the priors' component axes declare and the rank asked for."""
-    if rank is not None and (not isinstance(rank, (int, np.integer)) or rank < 1):
+    if rank is not None and (isinstance(rank, bool) or not isinstance(rank, (int, np.integer)) or rank < 1):
         raise ValueError(f"expected rank to be a whole number ≥ 1; got {rank!r}")
     lengths = {length for length in declared.values() if length != 1} | ({int(rank)} if rank is not None else set())
     if len(lengths) > 1:

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from gsnmf import __version__, cli, demo
-from gsnmf.files import load_fit
 from gsnmf.inference import cavi
 from gsnmf.model import Gamma, GroupSparse
+from gsnmf.saving import load_fit
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ ERRORS: list[tuple[list[str], str]] = [
     (["{X}", "--out", "{folder}/f", "--rank", "0"], "expected rank to be a whole number ≥ 1; got 0"),
     (
         ["{X}", "--out", "{folder}/f", "--rank", "2", "--a-t", "0"],
-        "expected dictionary.a to be positive and finite; got 0",
+        "expected dictionary.a to be positive and finite in float64; got 0",
     ),
     (["{X}", "--out", "{folder}/f", "--rank", "2", "--max-steps", "0"], "expected max_steps to be a whole number ≥ 1"),
     (["{X}", "--out", "{folder}/f", "--rank", "2", "--tol", "-1"], "expected tol to be None or a number ≥ 0; got -1"),
@@ -210,3 +210,18 @@ def test_demo_holds_fixed_what_it_says(capsys: pytest.CaptureFixture[str]) -> No
     assert priors.coefficients.hyperprior.a.shape == (30, 10)
     assert other_priors.coefficients.hyperprior.a.shape == (30, 1)
     assert len(split.labels) + len(split.test_labels) == 899
+
+
+def test_the_input_is_never_overwritten(tmp_path, capsys):
+    path = tmp_path / "X.npz"
+    np.savez(path, X=np.ones((3, 4)))
+    before = path.read_bytes()
+    assert cli.main(["fit", str(path), "--rank", "1", "--out", str(path)]) == 2
+    assert "another file than the input" in capsys.readouterr().err
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("seed", ["-1", "1.5", "100000000000000000000"])
+def test_seeds_that_no_generator_takes_are_refused(seed, capsys):
+    assert cli.main(["demo", "--seed", seed]) == 2
+    assert "a whole number from 0 to 4294967295" in capsys.readouterr().err

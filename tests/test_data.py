@@ -1,6 +1,8 @@
 import jax
 import numpy as np
+import pandas as pd
 import pytest
+import scipy.sparse
 
 from gsnmf.model import as_data
 
@@ -46,6 +48,8 @@ BAD_X = {
     "2 dimensions, features × samples; got 3": np.ones((2, 3, 1)),
     "at least one feature and one sample; got shape .0, 3.": np.ones((0, 3)),
     "at least one feature and one sample; got shape .2, 0.": np.ones((2, 0)),
+    "dense array without a mask; got MaskedArray": np.ma.masked_array(X, X == 2),
+    "dense array without a mask; got csr_array": scipy.sparse.csr_array(X),
     "real numbers; got dtype complex128": X + 1j,
     "real numbers; got dtype <U1": np.full((2, 3), "a"),
     "real numbers; got objects": np.array([[None, "x", 1], [1, 2, 3]], dtype=object),
@@ -66,6 +70,11 @@ BAD_GROUPS = {
     "one label per sample; got a nested": {"groups": np.eye(3)},
     "a sequence, one label per sample; got str": {"groups": "aba"},
     "a sequence, one label per sample; got int": {"groups": 3},
+    "a label for every sample; got <NA> for sample 0": {"groups": [pd.NA, 1, 2]},
+    "a sequence, one label per sample; got ndarray": {"groups": np.array(3)},
+    "a sequence, one label per sample; got set": {"groups": {1, 2, 3}},
+    "feature_names to be a sequence of names; got 5": {"groups": [0, 0, 1], "feature_names": 5},
+    "group_names to be a sequence of names; got 3": {"groups": [0, 0, 1], "group_names": 3},
     "one sortable kind; got a mixture": {"groups": [0, "a", 1]},
     "every label among group_names .1, 2.; got 0": {"groups": [0, 1, 2], "group_names": [1, 2]},
     "distinct group_names; got .1, 1": {"groups": [1, 1, 1], "group_names": [1, 1]},

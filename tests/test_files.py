@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gsnmf.files import load_fit, pair, read_labels, read_matrix, save_fit
+from gsnmf.files import read_labels, read_matrix
 from gsnmf.inference import Fit, Posterior
 from gsnmf.model import Gamma, GroupSparse, Names, Priors
+from gsnmf.saving import load_fit, pair, save_fit
 
 
 def write(path: Path, text: str) -> Path:

@@ -41,13 +41,16 @@ def test_label_driven_shares_components_out_when_they_do_not_divide():
 
 
 BAD_LABEL_DRIVEN = {
-    "num_groups ≥ 1; got 0": {"per_group": 3, "num_groups": 0},
+    "num_groups to be a whole number ≥ 1; got 0": {"per_group": 3, "num_groups": 0},
     "either per_group or rank; got per_group=None, rank=None": {"num_groups": 2},
     "either per_group or rank; got per_group=1, rank=2": {"per_group": 1, "rank": 2, "num_groups": 2},
     "a whole number or 2 of them; got 1.5": {"per_group": 1.5, "num_groups": 2},
     "a whole number or 2 of them; got .1, 1, 1.": {"per_group": [1, 1, 1], "num_groups": 2},
     "at least one component; got per_group=0": {"per_group": 0, "num_groups": 2},
-    "at least one component; got per_group=None, rank=-1": {"rank": -1, "num_groups": 2},
+    "rank to be a whole number ≥ 1; got -1": {"rank": -1, "num_groups": 2},
+    "rank to be a whole number ≥ 1; got 2.5": {"rank": 2.5, "num_groups": 2},
+    "num_groups to be a whole number ≥ 1; got None": {"per_group": 2},
+    "num_groups to be a whole number ≥ 1; got 'a'": {"per_group": 2, "num_groups": "a"},
     "small to be a positive number; got 0": {"per_group": 1, "num_groups": 2, "small": 0},
     "large to be a positive number; got -1": {"per_group": 1, "num_groups": 2, "large": -1},
     "scale to be a positive number; got nan": {"per_group": 1, "num_groups": 2, "scale": np.nan},
@@ -89,11 +92,11 @@ BAD_PRIORS = {
     "one number of components; got rank=None": (Priors(Gamma(T, 1.0), Gamma(V[:2], 1.0)), None),
     "rank to be a whole number ≥ 1; got 0": (Priors(OK, OK), 0),
     "rank to be a whole number ≥ 1; got 2.5": (Priors(OK, OK), 2.5),
-    "dictionary.a to be positive and finite; got 0": (Priors(Gamma(0.0, 1.0), OK), 2),
-    "dictionary.b to be positive and finite; got -1": (Priors(Gamma(1.0, -1.0), OK), 2),
-    "coefficients.a to be positive and finite; got nan": (Priors(OK, GroupSparse(Gamma(np.nan, 1.0))), 2),
-    "coefficients.b to be positive and finite; got inf": (Priors(OK, Gamma(1.0, np.inf)), 2),
-    "coefficients.a to be positive and finite; got 'a'": (Priors(OK, Gamma("a", 1.0)), 2),
+    "dictionary.a to be positive and finite in float64; got 0": (Priors(Gamma(0.0, 1.0), OK), 2),
+    "dictionary.b to be positive and finite in float64; got -1": (Priors(Gamma(1.0, -1.0), OK), 2),
+    "coefficients.a to be positive and finite in float64; got nan": (Priors(OK, GroupSparse(Gamma(np.nan, 1.0))), 2),
+    "coefficients.b to be positive and finite in float64; got inf": (Priors(OK, Gamma(1.0, np.inf)), 2),
+    "coefficients.a to be positive and finite in float64; got 'a'": (Priors(OK, Gamma("a", 1.0)), 2),
     r"dictionary.a to broadcast to features × components, \(5, 4\); got shape \(3, 4\)": (
         Priors(Gamma(T[:3], 1.0), OK),
         None,
@@ -129,6 +132,14 @@ def test_groups_are_required_only_by_priors_that_use_them():
     assert prepare(without, Priors(OK, OK), 2)[2] == 2
     with pytest.raises(ValueError, match="data with groups, as_data"):
         prepare(without, Priors(OK, GroupSparse(OK)), 2)
+
+
+def test_values_are_checked_in_the_precision_they_are_used_in():
+    with jax.enable_x64(False):
+        with pytest.raises(ValueError, match=r"dictionary.b to be positive and finite in float32; got 1e"):
+            prepare(DATA, Priors(Gamma(1.0, 1e60), OK), 2)
+        with pytest.raises(ValueError, match=r"expected X below 3.4e.38"):
+            prepare(as_data(1e300 * np.ones((2, 2))), Priors(OK, OK), 2)
 
 
 def test_data_must_come_through_its_door():

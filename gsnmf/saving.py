@@ -1,0 +1,160 @@
+"""Saved fits: arrays in an .npz, everything else in a .json beside it. Nothing is ever pickled."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import zipfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import __version__
+from .files import PathLike
+from .inference import Fit, Posterior
+from .model import Gamma, GroupSparse, Names, Priors
+
+FORMAT, FORMAT_VERSION = "gsnmf-fit", 1
+FAMILIES: dict[str, Any] = {f.__name__: f for f in (Gamma, GroupSparse, Priors, Posterior)}
+
+
+class Saved(NamedTuple):
+    """What `save_fit` saved: the fit, the priors it was made with, the names of its axes."""
+
+    fit: Fit
+    priors: Priors
+    names: Names
+
+
+def save_fit(path: PathLike, fit: Fit, priors: Priors, names: Names) -> Path:
+    """Write the arrays to `path`.npz and everything else, readable by people, to `path`.json; returns the former.
+
+    Each file appears whole or not at all, and a pair that does not belong together is noticed when it is loaded.
+
+    Args:
+        path: with or without .npz; its folder must exist.
+        fit: from `cavi.run`; any precision, restored bit by bit.
+        priors: those it was made with.
+        names: `data.names`.
+    """
+    arrays: dict[str, NDArray[Any]] = {}
+    posterior, prior = _describe(fit.posterior, "posterior", arrays), _describe(priors, "priors", arrays)
+    _describe(fit.elbo, "elbo", arrays)
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, allow_pickle=False, **arrays)
+    description = {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "gsnmf_version": __version__,
+        "num_steps": int(fit.num_steps),
+        "converged": bool(fit.converged),
+        "message": str(fit.message),
+        "posterior": posterior,
+        "priors": prior,
+        "names": {axis: _describe_names(axis, getattr(names, axis)) for axis in ("feature", "sample", "group")},
+        "sha256_of_npz": hashlib.sha256(buffer.getvalue()).hexdigest(),
+    }
+    npz, text = pair(path)
+    _write({npz: buffer.getvalue(), text: (json.dumps(description, indent=1) + "\n").encode()})
+    return npz
+
+
+def load_fit(path: PathLike) -> Saved:
+    """A fit saved by `save_fit`, with NumPy arrays throughout.
+
+    Args:
+        path: with or without .npz.
+    """
+    npz, text = pair(path)
+    for file in (npz, text):
+        if not file.is_file():
+            raise ValueError(f"expected a saved fit in {npz} and {text.name}; got no file {file}")
+    try:
+        description = json.loads(text.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"expected {text} to be JSON written by save_fit; got {error}") from None
+    if not isinstance(description, dict) or description.get("format") != FORMAT:
+        raise ValueError(f"expected {text} to say format {FORMAT!r}; got something else")
+    version = description.get("format_version")
+    if not isinstance(version, int) or not 1 <= version <= FORMAT_VERSION:
+        raise ValueError(
+            f"expected {text} in format version {FORMAT_VERSION} or older; got {version}, "
+            f"written by gsnmf {description.get('gsnmf_version')} (this is {__version__})"
+        )
+    content = npz.read_bytes()
+    if hashlib.sha256(content).hexdigest() != description.get("sha256_of_npz"):
+        raise ValueError(f"expected {npz} as it was saved with {text.name}; got other or damaged contents")
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as stored:
+            arrays = {key: stored[key] for key in stored.files}
+        how = (description[field] for field in ("num_steps", "converged", "message"))
+        fit = Fit(_build(description["posterior"], arrays), arrays["elbo"], *how)
+        axes: dict[str, Any] = {axis: np.asarray(n["values"], n["dtype"]) for axis, n in description["names"].items()}
+        saved = Saved(fit, _build(description["priors"], arrays), Names(**axes))
+        shapes = [np.broadcast_shapes(*map(np.shape, q)) for q in (fit.posterior.T, fit.posterior.V)]
+        if shapes != [(len(saved.names.feature), shapes[1][0]), (shapes[0][1], len(saved.names.sample))]:
+            raise ValueError(f"factors of shapes {shapes} for other numbers of names")
+        return saved
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
+        raise ValueError(f"expected {text} to describe the arrays of {npz.name}; got {error!r}") from None
+
+
+def pair(path: PathLike) -> tuple[Path, Path]:
+    """The two files of a fit; only .npz and .json are endings here, so that fit.v2 stays fit.v2.npz."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise ValueError(f"expected the name of a file; got {path!r}")
+    path = Path(path)
+    stem = path.stem if path.suffix in (".npz", ".json") else path.name
+    if not stem:
+        raise ValueError(f"expected the name of a file; got {str(path)!r}")
+    return path.with_name(f"{stem}.npz"), path.with_name(f"{stem}.json")
+
+
+def _write(contents: dict[Path, bytes]) -> None:
+    temporary = {file: file.with_name(f".{file.name}.{os.getpid()}.tmp") for file in contents}
+    try:
+        for file, content in contents.items():
+            temporary[file].write_bytes(content)
+        for file in contents:
+            os.replace(temporary[file], file)
+    finally:
+        for file in temporary.values():
+            file.unlink(missing_ok=True)
+
+
+def _describe(value: Any, key: str, arrays: dict[str, NDArray[Any]]) -> Any:
+    """NamedTuples as their name and fields, an array as its key in `arrays`, where it is put."""
+    if value is None:
+        return None
+    if isinstance(value, tuple):
+        name = type(value).__name__
+        if FAMILIES.get(name) is not type(value):
+            raise ValueError(f"expected one of {', '.join(FAMILIES)} in a fit to save; got {name}")
+        return {"family": name} | {
+            f: _describe(getattr(value, f), f"{key}.{f}", arrays) for f in FAMILIES[name]._fields
+        }
+    array = np.asarray(value)
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"expected real numbers in {key} to save; got dtype {array.dtype}")
+    arrays[key] = array
+    return key
+
+
+def _build(description: Any, arrays: dict[str, NDArray[Any]]) -> Any:
+    """The inverse of `_describe`; a scalar comes back as one."""
+    if description is None:
+        return None
+    if isinstance(description, str):
+        return arrays[description][()]
+    fields = dict(description)
+    return FAMILIES[fields.pop("family")](**{name: _build(value, arrays) for name, value in fields.items()})
+
+
+def _describe_names(axis: str, names: NDArray[Any]) -> dict[str, Any]:
+    if names.dtype.kind not in "biufU":
+        raise ValueError(f"expected {axis} names that are numbers or text; got dtype {names.dtype}")
+    return {"dtype": names.dtype.str, "values": names.tolist()}

@@ -1,0 +1,172 @@
+"""Runs of sweeps: the plain one, the one with momentum, and the loop around either."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..model.priors import Priors
+from ..model.types import Array
+from .bound import best_bound, bound_with, prior_terms
+from .poisson import Observed
+from .posterior import Fit, Posterior
+from .sweep import Moments, extrapolate, moments, rescale, sweep
+
+CHUNK = 25  # sweeps between two looks by the host: progress, Ctrl-C, checkpoints
+
+
+class State(NamedTuple):
+    """Where a run stands, and all it needs to go on.
+
+    moments: what the next sweep reads.
+    posterior: the factors after the last sweep.
+    ahead: the factors that momentum made of them, whose moments these are; None in a plain run.
+    bound: theirs. In a plain run still without Σ x log(M/x), which the next sweep forms anyway.
+    momentum: sweeps since momentum began: −1 before the first, 0 where it was just lost.
+    """
+
+    moments: Moments
+    posterior: Posterior
+    ahead: Any
+    bound: Array
+    momentum: Array
+
+
+def plain(data: Observed, priors: Priors, state: State) -> tuple[State, Array]:
+    """The paper's sweep. M = g_T g_V of the state given is formed by it, and completes that state's bound."""
+    q, S = sweep(data, priors, state.moments)
+    terms = data.base + prior_terms(data, priors, q)
+    return State(moments(q), q, None, terms, state.momentum + 2), state.bound + S.log_ratio
+
+
+def accelerated(data: Observed, priors: Priors, state: State) -> tuple[State, Array]:
+    """A sweep from where momentum carried the factors, the scale step, and a look whether the bound rose.
+
+    The sweep's own q(S) gives a valid bound for its factors without a further product. If that is below the last
+    one, the sweep is dropped, its factors with it, and momentum begins anew with a plain sweep from the last good
+    ones. A plain sweep and the scale step cannot lower the bound, so what is kept never falls, but for rounding.
+    """
+    q, S = sweep(data, priors, state.moments)
+    q = rescale(priors, q)
+    elbo = bound_with(S, state.moments, data, priors, q)
+    good = (elbo >= state.bound) | (state.momentum <= 0)
+    momentum = jnp.where(good, state.momentum + 1, 0)
+    kept, elbo = jax.tree.map(lambda new, old: jnp.where(good, new, old), (q, elbo), (state.posterior, state.bound))
+    ahead = extrapolate(kept, state.posterior, state.ahead, momentum)
+    return State(moments(ahead), kept, ahead, elbo, momentum), state.bound
+
+
+class Progress(NamedTuple):
+    """What a chunk of sweeps leaves behind, besides its state.
+
+    last: the bound before the last sweep.
+    n: how many sweeps it made.
+    stop: whether the tolerance was met, or the bound was not finite.
+    record: the bounds before each of them.
+    now: the bound after the last, with q(S) at its optimum; it is owed one more product.
+    """
+
+    last: Array
+    n: Array
+    stop: Array
+    record: Array
+    now: Array
+
+
+@partial(jax.jit, static_argnames="accelerate")
+def advance(
+    data: Observed, priors: Priors, state: State, done: Array, limit: Array, last: Array, tol: Array, accelerate: bool
+) -> tuple[State, Progress]:
+    """Sweep until `limit`, a small relative change of the bound, or a non-finite bound; at most CHUNK sweeps."""
+    one = accelerated if accelerate else plain
+
+    def ongoing(carry: tuple) -> Array:
+        _, _, n, stop, _ = carry
+        return (n < limit - done) & (n < CHUNK) & ~stop
+
+    def body(carry: tuple) -> tuple:
+        given, last, n, _, record = carry
+        state, elbo = one(data, priors, given)
+        first = done + n == 0
+        small = (jnp.abs(elbo - last) <= tol * jnp.abs(elbo)) & (given.momentum != 0)  # a dropped sweep changes nothing
+        stop = ~first & (~jnp.isfinite(elbo) | small)
+        return state, jnp.where(first, jnp.inf, elbo), n + 1, stop, record.at[n].set(elbo)
+
+    record = jnp.zeros(CHUNK, state.bound.dtype)
+    state, last, n, stop, record = jax.lax.while_loop(ongoing, body, (state, last, 0, False, record))
+    return state, Progress(last, n, stop, record, best_bound(data, priors, state.posterior))
+
+
+def run_one(
+    data: Observed,
+    priors: Priors,
+    state: State,
+    max_steps: int,
+    tol: float | None,
+    accelerate: bool,
+    callback: Callable[[Fit], object] | None = None,
+) -> Fit:
+    """Sweep from this state until it has converged or made all its sweeps."""
+    state, last, threshold = _begin(state, tol, accelerate)
+    done, stop, elbos = 0, False, []
+    while done < max_steps and not stop:
+        state, progress = advance(data, priors, state, done, max_steps, last, threshold, accelerate)
+        last, stop = progress.last, bool(progress.stop)
+        done += int(progress.n)
+        elbos.append(np.asarray(progress.record, float)[: int(progress.n)])
+        fit = _fit(state, elbos, progress.now, tol, stop)
+        if callback is not None:
+            callback(fit)
+    return fit
+
+
+def run_batch(
+    data: Observed, priors: Priors, state: State, max_steps: int, tol: float | None, accelerate: bool, shared: bool
+) -> list[Fit]:
+    """The same for several states at once, stacked along a first axis, as are the data unless they are `shared`."""
+    R = len(state.bound)
+    each = jax.vmap(partial(advance, accelerate=accelerate), in_axes=(None if shared else 0, None, 0, 0, 0, 0, None))
+    state, last, threshold = _begin(state, tol, accelerate)
+    done, stop = np.zeros(R, int), np.zeros(R, bool)
+    elbos: list[list[np.ndarray]] = [[] for _ in range(R)]
+    while ((done < max_steps) & ~stop).any():
+        limit = np.where(stop, done, max_steps)  # who has stopped makes no more sweeps
+        state, progress = each(data, priors, state, done, limit, last, threshold)
+        last, n = progress.last, np.asarray(progress.n)
+        for r in range(R):
+            elbos[r].append(np.asarray(progress.record[r], float)[: n[r]])
+        done, stop = done + n, stop | np.asarray(progress.stop)
+    states = [jax.tree.map(lambda x, r=r: x[r], state) for r in range(R)]
+    return [_fit(states[r], elbos[r], progress.now[r], tol, bool(stop[r])) for r in range(R)]
+
+
+def _begin(state: State, tol: float | None, accelerate: bool) -> tuple[State, Array, Array]:
+    """The state with room for momentum or without, the bound before it, and the tolerance as a number."""
+    state = state._replace(ahead=state.posterior if accelerate else None)
+    dtype = state.bound.dtype
+    return state, jnp.full(state.bound.shape, jnp.inf, dtype), jnp.full((), -1.0 if tol is None else tol, dtype)
+
+
+def _fit(state: State, elbos: list[np.ndarray], now: Array, tol: float | None, stop: bool) -> Fit:
+    """The result so far: the bounds before every sweep but the first, and the one now."""
+    T, V, lam = state.posterior
+    q = Posterior(T.broadcast(*T.a.shape), V, lam)  # within a run the scale of T may be one number per component
+    before = np.concatenate(elbos)[1:]
+    elbo = np.append(before, float(now))
+    finite = np.isfinite(elbo)
+    converged = stop and bool(finite.all())
+    if not finite.all():
+        message = f"The bound became {elbo[~finite][0]} at sweep {np.argmin(finite) + 1}."
+    elif converged:
+        message = f"The bound changed by at most {tol:g} of itself in sweep {len(before)}, the last but one."
+    elif tol is None or len(before) < 2:
+        message = f"All {len(elbo)} sweeps were made."
+    else:
+        change = abs(before[-1] - before[-2]) / abs(before[-1])
+        message = f"After {len(elbo)} sweeps the bound still changed by {change:.1e} of itself, above tol={tol:g}."
+    return Fit(q, elbo, len(elbo), converged, message)
