@@ -11,7 +11,8 @@ from measure import PRECISIONS, Clock, Options, Row, at_most, clock, millisecond
 from peers import NumpyCavi, NumpyFloor, fewest_seconds, jax_floor, ones, sklearn_iteration
 from problems import Problem, generated, standard
 
-from gsnmf.inference import cavi
+from gsnmf.inference import cavi, engine
+from gsnmf.inference.poisson import observe
 from gsnmf.inference.starts import fill
 
 FLOOR = {"Yale": 1.7, "like Yale": 1.7, "like ORL": 1.4, "large": 1.4}  # float32
@@ -22,15 +23,13 @@ SLOPE = (0.85, 1.15)
 def ours(problem: Problem, accelerate: bool = False) -> Callable[[], object]:
     """A chunk of sweeps with their bounds, as `cavi.run` makes them, from the middle of a run."""
     data, priors, state = problem.prepared()
-    state = state._replace(ahead=state.posterior if accelerate else None)
-    never = jnp.full((), -1.0, data.X.dtype)
-    infinite = jnp.full((), jnp.inf, data.X.dtype)
+    state, infinite, never = engine._begin(state, None, accelerate)
+    seen = observe(data)
 
-    def chunk(state: cavi.State) -> tuple:
-        result: tuple = cavi._advance(data, priors, state, 0, cavi.CHUNK, infinite, never, accelerate)
-        return result
+    def chunk(state: cavi.State) -> cavi.State:
+        return engine.advance(seen, priors, state, 0, engine.CHUNK, infinite, never, accelerate)[0]
 
-    warm = chunk(state)[0]
+    warm = chunk(state)
     return lambda: chunk(warm)
 
 
@@ -43,9 +42,9 @@ def clocks(problem: Problem, dtype: str) -> tuple[dict[str, Clock], dict[str, Cl
     device_X = jnp.asarray(across)
     factors = ones(device_X, K)
     in_jax = {
-        "ours": clock(ours(problem), cavi.CHUNK),
+        "ours": clock(ours(problem), engine.CHUNK),
         "floor in JAX": clock(lambda: jax_floor(device_X, *factors, few), few),
-        "accelerated": clock(ours(problem, accelerate=True), cavi.CHUNK),
+        "accelerated": clock(ours(problem, accelerate=True), engine.CHUNK),
     }
     peer, floor = NumpyCavi(problem.data, problem.priors, dtype), NumpyFloor(across, K)
     given = fill(None, problem.data, problem.priors, K, jax.random.key(0), "random")
@@ -95,7 +94,7 @@ def growth_rows(options: Options) -> Iterator[Row]:
         lengths = [base[axis] * factor for factor in ((1, 2) if options.tiny else (1, 2, 4, 8))]
         shapes = [{**base, axis: length} for length in lengths]
         clocks = {
-            str(shape[axis]): clock(ours(generated(**shape, C=4)), cavi.CHUNK)
+            str(shape[axis]): clock(ours(generated(**shape, C=4)), engine.CHUNK)
             for shape in progress(shapes, f"growth in {axis}, compiling")
         }
         times = rounds(clocks, {}, 3 if options.quick or options.tiny else 7, f"growth in {axis}")

@@ -32,17 +32,17 @@ def prior_terms(data: Observed, priors: Priors, q: Posterior) -> Array:
     return terms - expected_total(data, q.T.mean, q.V.mean)
 
 
-def bound_with(S: Allocation, m: Moments, data: Observed, priors: Priors, q: Posterior) -> Array:
-    """The bound, with q(S) as the moments m made it, not at its optimum for q.
+def moved_log_ratio(S: Allocation, m: Moments, q: Posterior) -> Array:
+    """What stands in for Σ x log(M/x) when q(S) is as the moments m made it, not at its optimum for q; no product.
 
-    Σ x log(M/x) of m, plus Σ Σ_T ∘ (L_T − L_T of m) + Σ Σ_V ∘ (L_V − L_V of m). It needs no product.
+    Σ x log(M/x) of m, plus Σ Σ_T ∘ (L_T − L_T of m) + Σ Σ_V ∘ (L_V − L_V of m).
     """
 
     def moved(counts: Array, new: Gamma, old: Geometric) -> Array:
         change = new.log_mean - (jnp.log(old.value) + old.shift)
         return _sum(jnp.where(counts > 0, counts * change, 0))  # where old.value is 0 so is the count
 
-    return data.base + S.log_ratio + moved(S.T, q.T, m.g_T) + moved(S.V, q.V, m.g_V) + prior_terms(data, priors, q)
+    return S.log_ratio + moved(S.T, q.T, m.g_T) + moved(S.V, q.V, m.g_V)
 
 
 def _sum(matrix: Array) -> Array:
@@ -50,8 +50,8 @@ def _sum(matrix: Array) -> Array:
     return jnp.sum(matrix @ jnp.ones(matrix.shape[1], matrix.dtype))
 
 
-def best_bound(data: Observed, priors: Priors, q: Posterior) -> Array:
-    """The bound, with q(S) at its optimum for q; of the three products only M is formed."""
+@jax.jit
+def _bound(data: Observed, priors: Priors, q: Posterior) -> Array:
     S = allocate(data, q.T.geometric_mean(axis=1), q.V.geometric_mean(axis=0))
     return data.base + S.log_ratio + prior_terms(data, priors, q)
 
@@ -68,7 +68,7 @@ def bound(data: Data, priors: Priors, posterior: Posterior) -> float:
         posterior: the factors, as in `Fit.posterior`.
     """
     data, priors, K = prepare(data, priors, rank_of(posterior))
-    return float(jax.jit(best_bound)(observe(data), priors, match(posterior, data, priors, K)))
+    return float(_bound(observe(data), priors, match(posterior, data, priors, K)))
 
 
 def paper_bound(data: Data, priors: Priors, posterior: Posterior) -> float:

@@ -53,7 +53,8 @@ def init(
         m = Moments(g_T, g_V, V, lam)
     shapes, _ = jax.eval_shape(lambda: sweep(observe(ready), hyper, m))
     placeholder = jax.tree.map(lambda s: jnp.ones(s.shape, s.dtype), shapes)
-    return State(m, placeholder, None, jnp.zeros((), ready.X.dtype), -jnp.ones((), ready.X.dtype))
+    zero = jnp.zeros((), ready.X.dtype)
+    return State(m, placeholder, None, zero, zero, zero - 1)
 
 
 def step(data: Data, priors: Priors, state: State) -> tuple[State, float]:

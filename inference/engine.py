@@ -12,8 +12,8 @@ import numpy as np
 
 from ..model.priors import Priors
 from ..model.types import Array
-from .bound import best_bound, bound_with, prior_terms
-from .poisson import Observed
+from .bound import moved_log_ratio, prior_terms
+from .poisson import Observed, allocate
 from .posterior import Fit, Posterior
 from .sweep import Moments, extrapolate, moments, rescale, sweep
 
@@ -26,13 +26,15 @@ class State(NamedTuple):
     moments: what the next sweep reads.
     posterior: the factors after the last sweep.
     ahead: the factors that momentum made of them, whose moments these are; None in a plain run.
-    bound: theirs. In a plain run still without Σ x log(M/x), which the next sweep forms anyway.
+    terms: their bound without Σ x log(M/x), which takes M: in a plain run the next sweep forms it anyway.
+    bound: their bound with q(S) as the sweep left it, in an accelerated run.
     momentum: sweeps since momentum began: −1 before the first, 0 where it was just lost.
     """
 
     moments: Moments
     posterior: Posterior
     ahead: Any
+    terms: Array
     bound: Array
     momentum: Array
 
@@ -41,7 +43,7 @@ def plain(data: Observed, priors: Priors, state: State) -> tuple[State, Array]:
     """The paper's sweep. M = g_T g_V of the state given is formed by it, and completes that state's bound."""
     q, S = sweep(data, priors, state.moments)
     terms = data.base + prior_terms(data, priors, q)
-    return State(moments(q), q, None, terms, state.momentum + 2), state.bound + S.log_ratio
+    return State(moments(q), q, None, terms, state.bound, state.momentum + 2), state.terms + S.log_ratio
 
 
 def accelerated(data: Observed, priors: Priors, state: State) -> tuple[State, Array]:
@@ -53,12 +55,14 @@ def accelerated(data: Observed, priors: Priors, state: State) -> tuple[State, Ar
     """
     q, S = sweep(data, priors, state.moments)
     q = rescale(priors, q)
-    elbo = bound_with(S, state.moments, data, priors, q)
+    terms = data.base + prior_terms(data, priors, q)
+    elbo = terms + moved_log_ratio(S, state.moments, q)
     good = (elbo >= state.bound) | (state.momentum <= 0)
     momentum = jnp.where(good, state.momentum + 1, 0)
-    kept, elbo = jax.tree.map(lambda new, old: jnp.where(good, new, old), (q, elbo), (state.posterior, state.bound))
+    before = state.posterior, state.terms, state.bound
+    kept, terms, elbo = jax.tree.map(lambda new, old: jnp.where(good, new, old), (q, terms, elbo), before)
     ahead = extrapolate(kept, state.posterior, state.ahead, momentum)
-    return State(moments(ahead), kept, ahead, elbo, momentum), state.bound
+    return State(moments(ahead), kept, ahead, terms, elbo, momentum), state.bound
 
 
 class Progress(NamedTuple):
@@ -99,7 +103,8 @@ def advance(
 
     record = jnp.zeros(CHUNK, state.bound.dtype)
     state, last, n, stop, record = jax.lax.while_loop(ongoing, body, (state, last, 0, False, record))
-    return state, Progress(last, n, stop, record, best_bound(data, priors, state.posterior))
+    m = moments(state.posterior) if accelerate else state.moments
+    return state, Progress(last, n, stop, record, state.terms + allocate(data, m.g_T, m.g_V).log_ratio)
 
 
 def run_one(

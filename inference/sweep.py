@@ -72,7 +72,7 @@ def extrapolate(q: Posterior, previous: Posterior, ahead: Posterior, sweeps: Arr
     weight = sweeps / (sweeps + 0.5)
 
     def go_on(by: Array) -> Callable[..., Array]:
-        return lambda new, old, begun: new * (new / old * (new / begun) ** 0.2) ** by
+        return lambda new, old, begun: new * jnp.exp(by * (jnp.log(new / old) + 0.2 * jnp.log(new / begun)))
 
     T = jax.tree.map(go_on(0.9 * weight), q.T, previous.T, ahead.T)
     return Posterior(T, *jax.tree.map(go_on(weight), q[1:], previous[1:], ahead[1:]))

@@ -32,9 +32,8 @@ def test_numpy_cavi_has_our_bounds():
 
     problem = generated(20, 30, 6, 3)
     ours = cavi.run(problem.data, problem.priors, max_steps=8, tol=None, accelerate=False, **problem.options(0))
-    data, priors, _ = problem.prepared()  # the start depends on the mean of X, here in double precision as there
-    peer = NumpyCavi(data, priors, "float64")
-    means = fill(problem.options(0)["start"], data, priors, 6, jax.random.key(0), "random")
+    peer = NumpyCavi(problem.data, problem.priors, "float64")
+    means = fill(problem.options(0)["start"], problem.data, problem.priors, 6, jax.random.key(0), "random")
     state, _ = peer.sweep(peer.start(*means))
     for elbo in ours.elbo:
         state, theirs = peer.sweep(state)
