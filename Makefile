@@ -15,10 +15,10 @@ $(VENV)/ready: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "expected Python 3.11 or newer on the PATH; found none (set PYTHON=...)" >&2; exit 1; }
 ifdef UV
 	$(UV) venv --quiet --allow-existing --python $(PYTHON) $(VENV)
-	$(UV) pip install --quiet --python $(BIN)/python --editable '.[test,lint]'
+	$(UV) pip install --quiet --python $(BIN)/python --editable '.[test,lint,bench]'
 else
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,lint]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,lint,bench]'
 endif
 	@touch $@
 
@@ -40,8 +40,8 @@ format: $(VENV)/ready ## let ruff format the code
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: $(VENV)/ready ## speed beside the floor and the peers: a table, JSON and a plot
-	$(BIN)/python benchmarks/run.py
+bench: $(VENV)/ready ## speed beside the floor and the peers: a table, JSON and a plot (ARGS='--quick' for less)
+	$(BIN)/python benchmarks/run.py $(ARGS)
 
 clean: ## remove the environment and everything that was made
 	rm -rf $(VENV) demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

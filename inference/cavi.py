@@ -92,7 +92,7 @@ def run(
         accelerate: momentum on the logarithms of the factors' parameters, and the scale step: about a tenth of the
             sweeps. A sweep after which the bound is lower is dropped and momentum begins anew, so what is kept never
             falls; a dropped sweep counts as a sweep. `elbo` then holds, but for its last entry, the bound with q(S)
-            as the sweep left it, which is valid and a little below the one with q(S) at its optimum.
+            as the sweep left it, which is valid and below the one with q(S) at its optimum.
         callback: called with the `Fit` so far about every 25 sweeps, for progress and checkpoints.
 
     >>> from gsnmf.model import Gamma, Priors, as_data
