@@ -20,8 +20,8 @@ from gsnmf.inference.starts import fill
 from gsnmf.model import Gamma, group_sparse_nmf
 
 LIMIT = 600  # accelerated sweeps
-FEWER = {300: 4, 2000: 10}  # plain sweeps: how many times fewer are promised
-YALE = {300: 60.0, 2000: 110.0}  # sweeps promised there
+FEWER = {300: 4, 2000: 10}  # plain sweeps: how many times fewer are aimed at
+YALE = {300: 60.0, 2000: 110.0}  # sweeps aimed at there
 PARTICLES = 100
 LEARNING_RATE = 0.03  # the fastest of 0.01, 0.03 and 0.1 here
 

@@ -38,7 +38,7 @@ class Row(NamedTuple):
     """One line of the table.
 
     values: one for each repeat; the table shows their median and quartiles.
-    target: the least and the most the median may be; None where nothing was promised.
+    target: the least and the most the median may be; None where there is no target.
     unit: written after the numbers; nothing for a ratio.
     note: what a reader of the number must know.
     detail: what else was measured, for the JSON file.

@@ -113,7 +113,7 @@ def finite(value: Any) -> Any:
 
 
 def draw(rows: list[Row]) -> Axes:
-    """Every row as a multiple of the most it may be, or of 1 where nothing was promised; one block for each kind."""
+    """Every row as a multiple of the most it may be, or of 1 where there is no target; one block for each kind."""
     shown = [row for row in rows if row.target is None or row.target[1] > 0]
     lines: list[Row | str] = []
     for what in dict.fromkeys(row.what for row in shown):

@@ -17,7 +17,7 @@ from ..model.problem import prepare
 from ..model.types import Array
 from .bound import bound, paper_bound, paper_bound_gap
 from .engine import State, plain, run_batch, run_one
-from .poisson import observe
+from .poisson import Observed, observe
 from .posterior import Fit, Posterior, match, rank_of
 from .starts import Start, fill, start
 from .sweep import Moments, moments, sweep
@@ -59,9 +59,14 @@ def init(
 
 def step(data: Data, priors: Priors, state: State) -> tuple[State, float]:
     """One plain sweep: the next state, and the bound of the state given (meaningless before the first sweep)."""
-    data, priors, _ = prepare(data, priors, state.moments.g_T.value.shape[1])
-    state, elbo = jax.jit(plain)(observe(data), priors, state)
+    state, elbo = jax.jit(plain)(*_see(data, priors, state), state)
     return state, float(elbo)
+
+
+def _see(data: Data, priors: Priors, state: State) -> tuple[Observed, Priors]:
+    """What sweeps from this state read; the copy of X that was prepared for it does not outlive this call."""
+    data, priors, _ = prepare(data, priors, state.moments.g_T.value.shape[1])
+    return observe(data), priors
 
 
 def run(
@@ -107,8 +112,8 @@ def run(
     if callback is not None and not callable(callback):
         raise ValueError(f"expected callback to be a function of a Fit; got {callback!r}")
     state = _init(data, priors, key=key, start=start, init=init, rank=rank)
-    data, priors, _ = prepare(data, priors, state.moments.g_T.value.shape[1])
-    fit = run_one(observe(data), priors, state, max_steps, tol, accelerate, callback)
+    seen, hyper = _see(data, priors, state)
+    fit = run_one(seen, hyper, state, max_steps, tol, accelerate, callback)
     _warn([fit], tol)
     return fit
 
@@ -170,20 +175,18 @@ def run_many(
         )
     of = [datas[0]] * len(keys) if shared else datas
     states = [_init(d, priors, key=k, start=start, init=init, rank=rank) for d, k in zip(of, keys, strict=True)]
-    K = states[0].moments.g_T.value.shape[1]
-    _, hyper, _ = prepare(of[0], priors, K)
-    ready = [observe(prepare(d, priors, K)[0]) for d in datas]
+    seen, hypers = zip(*(_see(d, priors, states[0]) for d in datas), strict=True)
     if jax.default_backend() != "cpu" if batch is None else batch:
-        together = ready[0] if shared else _stack(ready)
-        fits = run_batch(together, hyper, _stack(states), max_steps, tol, accelerate, shared)
+        together = seen[0] if shared else _stack(seen)
+        fits = run_batch(together, hypers[0], _stack(states), max_steps, tol, accelerate, shared)
     else:
-        pairs = zip(ready * len(keys) if shared else ready, states, strict=True)
-        fits = [run_one(d, hyper, s, max_steps, tol, accelerate) for d, s in pairs]
+        pairs = zip(seen * len(keys) if shared else seen, states, strict=True)
+        fits = [run_one(d, hypers[0], s, max_steps, tol, accelerate) for d, s in pairs]
     _warn(fits, tol)
     return fits
 
 
-def _stack(trees: list) -> Any:
+def _stack(trees: Sequence[Any]) -> Any:
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
 
 

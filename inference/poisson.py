@@ -50,11 +50,9 @@ def _observe(data: Data, tile_bytes: int) -> Observed:
     X, (F, N) = data.X, data.X.shape
     width = -(-N // -(-F * N * X.dtype.itemsize // tile_bytes))
     tiles = -(-N // width)
-    padded = jnp.pad(X, ((0, 0), (0, tiles * width - N)))
-    base = jnp.sum(jax.scipy.special.xlogy(X, X) - gammaln(X + 1))
-    return Observed(
-        jnp.moveaxis(padded.reshape(F, tiles, width), 1, 0), X.sum(axis=1), X.sum(axis=0), base, data.membership
-    )
+    cut = jnp.moveaxis(jnp.pad(X, ((0, 0), (0, tiles * width - N))).reshape(F, tiles, width), 1, 0)
+    base = jax.lax.map(lambda x: jnp.sum(jax.scipy.special.xlogy(x, x) - gammaln(x + 1)), cut)  # a tile at a time
+    return Observed(cut, X.sum(axis=1), X.sum(axis=0), base.sum(), data.membership)
 
 
 class Allocation(NamedTuple):

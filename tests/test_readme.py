@@ -13,6 +13,11 @@ def rank_promotion():
     """NumPyro promotes ranks."""
 
 
+@pytest.fixture(autouse=True)
+def double_precision():
+    """Readers run it in JAX's default, single precision."""
+
+
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_code_blocks_run_in_order():
     names: dict = {}
