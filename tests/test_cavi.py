@@ -178,6 +178,17 @@ def test_small_shapes_stay_finite_in_single_precision(a, accelerate):
         assert (np.diff(fit.elbo) >= -1e-5 * abs(fit.elbo[1:])).all()
 
 
+def test_counts_far_below_one_agree_between_precisions():
+    """Shapes near 0.005: exp E[log t] is exp(−200), 0 in single precision but for the shift, not yet in double."""
+    data = as_data(np.random.default_rng(0).uniform(0.002, 0.008, size=(6, 1)))
+    priors = Priors(Gamma(1e-4, 20.0), Gamma(1.0, 1.0))
+    double = cavi.run(data, priors, rank=2, key=jax.random.key(0), max_steps=20, **PLAIN)
+    assert np.exp(double.posterior.T.log_mean.max()) < 1e-50
+    with jax.enable_x64(False):
+        single = cavi.run(data, priors, rank=2, key=jax.random.key(0), max_steps=20, **PLAIN)
+    np.testing.assert_allclose(single.elbo, double.elbo, rtol=1e-3)  # terms of 10⁴ cancel
+
+
 def test_single_and_double_precision_agree():
     data, priors = problem(5, 40, 50, 6, 3)
     double = cavi.run(data, priors, key=jax.random.key(0), max_steps=50, **PLAIN)
