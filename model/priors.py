@@ -1,16 +1,16 @@
 """What we believe before seeing X: the prior families, and the paper's prior (11).
 
-To the rest of the library a family of coefficients V is the few things below, and no more; T's families are the
-same without λ. A prior that is swapped is swapped here.
+To the rest of the library a family of coefficients V is the few things below, and no more; the dictionary T has a
+`Gamma` prior. A prior on V that is swapped is swapped here.
 
-    sample_rate(data, rank)  its NumPyro statement for λ, None when it has no such site
-    shape, rates(lam, data)  V given λ is Gamma with this shape and rate; the rate is linear in λ
-    conditional(lam, data, rank)   the same as a NumPyro distribution
-    expected(lam, data)      the same under q(λ), as a `Rate`: what the bound needs of it
-    update(V, data)          q(λ) given E[V]; with V itself, the full conditional of λ
-    scaling(V, lam)          what the scale step needs to know, by component
-    hyperprior               the Gamma prior of λ
-    hyperparameters(data)    the Gamma that holds its numbers, and how many columns that broadcasts to
+    hyperparameters(data)         the Gamma that holds its numbers, and how many columns that broadcasts to
+    sample_rate(data, rank)       its NumPyro statement for λ; None when it has no such site
+    conditional(lam, data, rank)  V given λ, as a NumPyro distribution
+    shape, rates(lam, data)       the same: Gamma with this shape and this rate, which is linear in λ
+    expected(lam, data)           the same under q(λ), as a `Rate`: what the bound needs of it
+    hyperprior                    the Gamma prior of λ
+    update(V, data)               q(λ) given E[V]; with V itself, the full conditional of λ
+    scaling(V, lam)               what the scale step needs to know, by component
 """
 
 from __future__ import annotations
