@@ -1,6 +1,6 @@
 # Every target makes what it needs: a fresh clone, Python 3.11+ and make are enough. uv is used when it is there.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint format bench package clean
+.PHONY: help demo test test-slow lint format bench clean
 
 PYTHON ?= $(shell for v in 3.11 3.12 3.13 3; do command -v python$$v >/dev/null 2>&1 && python$$v -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo python$$v && break; done)
 VENV ?= .venv

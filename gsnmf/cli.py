@@ -24,7 +24,8 @@ FIT_EXAMPLES = f"""examples:
   gsnmf fit counts.csv --rank 10 --out counts_fit.npz
 
 FILE holds a matrix, features × samples: .npy, .npz (one array, or the one called X), .csv or .tsv. The first row and
-column of the last two may name samples and features. Labels are .npy, .npz, or text with one label per line.
+column of the last two may name samples and features. Labels are .npy, .npz, or text with one label per line, which
+may begin with a line that says label, group or class.
 The fit is saved as two files, .npz for the arrays and .json for the rest; gsnmf.saving.load_fit reads it again.
 Ctrl-C saves what there is so far. JAX_ENABLE_X64=1 in the environment computes in double precision."""
 GROUP_OPTIONS = {"per_group": 3, "small": 32.0, "large": 256.0, "scale": 1e6, "init": "random", "lam_start": "prior"}

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 PathLike: TypeAlias = str | os.PathLike[str]
+CORNERS = ("", "id", "index", "name", "feature", "features", "gene", "genes", "probe", "symbol", "term", "word")
 HEADERS = ("label", "labels", "group", "groups", "class", "y")
 
 
@@ -33,7 +34,7 @@ def read_matrix(path: PathLike) -> Matrix:
 
     In .csv and .tsv the first row names the samples if a cell after its first is not a number, or if its first cell is
     empty or a word atop numbers; the first column names the features if it has words below the header, or if the
-    header's first cell is empty.
+    header's first cell is empty or one of id, index, name, feature, gene, probe, symbol, term, word.
     """
     path = _existing(path, (".npy", ".npz", ".csv", ".tsv"))
     if path.suffix.lower() in (".npy", ".npz"):
@@ -43,7 +44,7 @@ def read_matrix(path: PathLike) -> Matrix:
         return Matrix(X, None, None)
     cells = _read_cells(path)
     head = cells[0]
-    corner = head[0].strip() == "" and len(head) > 1
+    corner = head[0].strip().lower() in CORNERS and len(head) > 1
     titled = len(cells) > 1 and not _is_number(head[0]) and all(_is_number(row[0]) for row in cells[1:])
     header = corner or titled or not all(map(_is_number, head[1:]))
     body = cells[1:] if header else cells

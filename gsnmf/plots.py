@@ -100,7 +100,7 @@ def hinton(
     if matrix.ndim != 2 or 0 in matrix.shape or not (np.isfinite(matrix) & (matrix >= 0)).all():
         raise ValueError(f"expected a matrix of nonnegative finite values; got shape {matrix.shape} or other values")
     R, K = matrix.shape
-    ax = new_axes(np.clip(1.5 + 0.2 * K, 4, 14), np.clip(1.2 + 0.2 * R, 2, 10)) if ax is None else ax
+    ax = new_axes(np.clip(1.5 + 0.2 * K, 6, 14), np.clip(1.2 + 0.2 * R, 2, 10)) if ax is None else ax
     side = 0.95 * np.sqrt(matrix / (matrix.max() or 1))
     squares = [Rectangle((k - s / 2, r - s / 2), s, s) for (r, k), s in np.ndenumerate(side) if s > 0]
     ax.add_collection(PatchCollection(squares, facecolor=DARK, linewidth=0), autolim=False)
@@ -185,7 +185,7 @@ def dictionary_montage(
         tile = T_mean[:, i].reshape(h, w)
         canvas[y : y + h, x : x + w] = tile / (tile.max() or 1)
     if ax is None:
-        width = np.clip(canvas.shape[1] / (w + 1) * 0.55, 3, 12)
+        width = np.clip(canvas.shape[1] / (w + 1) * 0.55, 6, 12)
         ax = new_axes(width, width * canvas.shape[0] / canvas.shape[1] + 0.4)
     ax.imshow(canvas, cmap="Greys", vmin=0, vmax=1, interpolation="nearest")
     for n, (y, x) in enumerate(places):
@@ -244,7 +244,10 @@ def save_figures(folder: Path, fit: Fit, data: Data, image_shape: tuple[int, int
     if fit.posterior.lam is not None:
         relevance = 1 / np.asarray(fit.posterior.lam.mean, float).T[:, order]
         axes["hinton_lambda"] = hinton(relevance, rows=names, title="1 / E[λ] per label and component")
-    axes["coefficients"] = coefficients_by_label(V, groups, group_names=names if groups is not None else None)
+    if groups is None:
+        axes["coefficients"] = coefficients_by_label(V, title="E[V]")
+    else:
+        axes["coefficients"] = coefficients_by_label(V, groups, group_names=names)
     used = in_use(fit.posterior)
     if image_shape is not None and used.any():
         title = f"dictionary, in negative ({used.sum()} of {len(used)} components in use)"

@@ -41,6 +41,11 @@ def save_fit(path: PathLike, fit: Fit, priors: Priors, names: Names) -> Path:
         priors: those it was made with.
         names: `data.names`.
     """
+    for value, kind in ((fit, Fit), (priors, Priors), (names, Names)):
+        if not isinstance(value, kind):
+            raise ValueError(f"expected a {kind.__name__} to save; got {type(value).__name__}")
+    if not pair(path)[0].parent.is_dir():
+        raise ValueError(f"expected a folder that exists; got {pair(path)[0].parent}")
     arrays: dict[str, NDArray[Any]] = {}
     posterior, prior = _describe(fit.posterior, "posterior", arrays), _describe(priors, "priors", arrays)
     _describe(fit.elbo, "elbo", arrays)

@@ -44,7 +44,9 @@ def fill(start: Start | None, data: Data, priors: Priors, K: int, key: Array | N
         raise ValueError(f"expected init to be one of {', '.join(map(repr, METHODS))}; got {init!r}")
     given = Start() if start is None else start
     if not isinstance(given, Start):
-        raise ValueError(f"expected start as made by cavi.start(T=..., V=..., lam=...); got {type(start).__name__}")
+        raise ValueError(
+            f"expected start as made by cavi.start(T=..., V=..., lam=...), or a Fit or Posterior; got {type(start)}"
+        )
     hyperprior = priors.coefficients.hyperprior
     if hyperprior is None and given.lam is not None:
         raise ValueError(f"expected no lam, as {type(priors.coefficients).__name__} coefficients have none; got one")

@@ -99,16 +99,21 @@ def as_data(
             in the precision they are; every algorithm reads them in the precision that JAX is set to.
         groups: one label per column of X, any sortable kind (numbers, strings); groups are ordered as sorted
             labels. None for a model without groups.
-        feature_names: one per row; 0, 1, ... when left out.
-        sample_names: one per column; 0, 1, ... when left out.
+        feature_names: one per row; those of a DataFrame, or 0, 1, ..., when left out.
+        sample_names: one per column; likewise.
         group_names: all groups there are, in the order wanted, when some have no sample here.
 
     >>> data = as_data([[1, 0, 2], [0, 3, 1]], ["b", "a", "b"])
     >>> data.names.group.tolist(), data.group_sizes.tolist()
     (['a', 'b'], [1.0, 2.0])
     """
+    if hasattr(X, "columns") and hasattr(X, "index"):
+        feature_names = X.index if feature_names is None else feature_names
+        sample_names = X.columns if sample_names is None else sample_names
     X = _check_matrix(X)
     F, N = X.shape
+    if groups is not None and np.shape(groups) == (F,) != (N,):
+        raise ValueError(f"expected one label for each of the {N} samples; got {F}, as many as rows: transpose X?")
     membership, levels = (None, ()) if groups is None else _membership(groups, N, group_names)
     if groups is None and group_names is not None:
         raise ValueError("expected groups, one label per sample, with group_names; got groups=None")
@@ -149,11 +154,13 @@ def _membership(groups: Any, N: int, group_names: Sequence[Any] | None) -> tuple
     """One-hot Δ (samples × groups) and the names of its columns."""
     if isinstance(groups, (str, bytes, set, frozenset, Mapping)) or np.ndim(groups) == 0:
         raise ValueError(f"expected groups to be a sequence, one label per sample; got {type(groups).__name__}")
+    if getattr(groups, "ndim", 1) != 1:
+        raise ValueError(f"expected one label per sample; got a nested sequence or matrix, {type(groups).__name__}")
     if len(groups) != N:
         raise ValueError(f"expected groups to hold one label for each of the {N} samples; got {len(groups)}")
     labels = list(np.asarray(groups)) if hasattr(groups, "dtype") else list(groups)
     if any(np.ndim(label) != 0 for label in labels):
-        raise ValueError("expected one label per sample; got a nested sequence or a matrix of groups")
+        raise ValueError("expected one label per sample; got a nested sequence or matrix")
     unknown = [t for t, label in enumerate(labels) if pd.isna(label)]
     if unknown:
         raise ValueError(f"expected a label for every sample; got {labels[unknown[0]]} for sample {unknown[0]}")

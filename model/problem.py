@@ -28,6 +28,8 @@ def prepare(data: Data, priors: Priors, rank: int | None = None) -> tuple[Data, 
         raise ValueError(f"expected Priors(dictionary=Gamma(...), coefficients=...); got {priors!r}")
     if isinstance(priors.coefficients, type) or not hasattr(priors.coefficients, "hyperparameters"):
         raise ValueError(f"expected coefficients to be GroupSparse or Gamma; got {priors.coefficients!r}")
+    # Lists are trees to JAX; here they are matrices.
+    priors = jax.tree.map(lambda x: np.asarray(x) if isinstance(x, list) else x, priors, is_leaf=_is_list)
     gamma, columns = priors.coefficients.hyperparameters(data)
     matrices = {  # name: (values, rows, columns), None for the axis of components
         **{f"dictionary.{k}": (v, data.num_features, None) for k, v in _fields(priors.dictionary)},
@@ -57,6 +59,10 @@ def require_counts(data: Data) -> None:
     """Refuse an X with fractions: its entries cannot be split into whole counts s_νiτ."""
     if not isinstance(data.X, jax.core.Tracer) and not (np.asarray(data.X) == np.round(data.X)).all():
         raise ValueError("expected X to hold whole numbers for the augmented model; got fractions")
+
+
+def _is_list(x: Any) -> bool:
+    return isinstance(x, list)
 
 
 def _fields(gamma: Gamma) -> list[tuple[str, Any]]:

@@ -430,7 +430,7 @@ BAD_CALLS = {
     r"start of T to have shape \(12, 4\); got \(4, 12\)": {"start": cavi.start(T=np.ones((4, 12)))},
     "start of V to be nonnegative and finite": {"start": cavi.start(V=-np.ones((4, 15)))},
     r"start of lam to have shape \(4, 3\); got \(3,\)": {"start": cavi.start(lam=np.ones(3))},
-    "start as made by cavi.start.*got tuple": {"start": (1, 2)},
+    "start as made by cavi.start.*got .*tuple": {"start": (1, 2)},
     "one number of components; got rank=5": {"key": jax.random.key(0), "rank": 5},
 }
 

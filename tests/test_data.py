@@ -34,6 +34,14 @@ def test_numbers_of_any_real_kind_are_taken(kind):
     assert as_data(values, [0, 1, 0]).X.shape == (2, 3)
 
 
+def test_a_data_frame_brings_its_names():
+    frame = pd.DataFrame(X, index=["p", "q"], columns=list("xyz"))
+    names = as_data(frame, pd.Series([1, 0, 1], index=[7, 8, 9])).names
+    assert names.feature.tolist() == ["p", "q"]
+    assert names.sample.tolist() == ["x", "y", "z"]
+    assert as_data(frame, [0, 0, 1], sample_names=[1, 2, 3]).names.sample.tolist() == [1, 2, 3]
+
+
 def test_names_ride_through_jax_unseen():
     one, other = as_data(X, ["a", "b", "a"]), as_data(X, ["c", "d", "c"])
     assert jax.tree.structure(one) == jax.tree.structure(other)
@@ -63,7 +71,7 @@ def test_bad_matrices_are_refused(message):
 
 
 BAD_GROUPS = {
-    "one label for each of the 3 samples; got 2": {"groups": [0, 1]},
+    "one label for each of the 3 samples; got 4": {"groups": [0, 1, 1, 0]},
     "one label for each of the 3 samples; got 0": {"groups": []},
     "a label for every sample; got None for sample 1": {"groups": [0, None, 1]},
     "a label for every sample; got nan for sample 2": {"groups": [0.0, 1.0, np.nan]},
@@ -75,6 +83,8 @@ BAD_GROUPS = {
     "a sequence, one label per sample; got set": {"groups": {1, 2, 3}},
     "feature_names to be a sequence of names; got 5": {"groups": [0, 0, 1], "feature_names": 5},
     "group_names to be a sequence of names; got 3": {"groups": [0, 0, 1], "group_names": 3},
+    "one label per sample; got a nested sequence or matrix, DataFrame": {"groups": pd.DataFrame({"y": [0, 1, 1]})},
+    "got 2, as many as rows: transpose X?": {"groups": [0, 1]},
     "one sortable kind; got a mixture": {"groups": [0, "a", 1]},
     "every label among group_names .1, 2.; got 0": {"groups": [0, 1, 2], "group_names": [1, 2]},
     "distinct group_names; got .1, 1": {"groups": [1, 1, 1], "group_names": [1, 1]},

@@ -215,3 +215,17 @@ def test_save_refuses_what_it_could_not_load(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(ValueError, match="expected the name of a file"):
         pair("")
+
+
+def test_numbers_can_be_names_under_a_corner_that_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "entrez.csv"
+    path.write_text("gene,s1,s2\n100130426,1,2\n10357,4,5\n")
+    matrix = read_matrix(path)
+    assert matrix.X.tolist() == [[1, 2], [4, 5]]
+    assert matrix.feature_names == ["100130426", "10357"]
+    assert matrix.sample_names == ["s1", "s2"]
+
+
+def test_only_fits_are_saved_and_only_into_folders_that_exist(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="expected a Fit to save; got str"):
+        save_fit(tmp_path / "a", "fit", None, None)  # type: ignore[arg-type]

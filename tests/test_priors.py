@@ -127,6 +127,13 @@ def test_bad_priors_are_refused(message):
         prepare(DATA, priors, rank)
 
 
+def test_lists_are_matrices():
+    _, priors, K = prepare(DATA, Priors(Gamma([0.5, 0.6], 1.0), GroupSparse(Gamma([[1.0] * 3, [2.0] * 3], 1.0))))
+    assert K == 2
+    assert priors.dictionary.a.shape == (1, 2)
+    assert priors.coefficients.rate.a.shape == (2, 3)
+
+
 def test_groups_are_required_only_by_priors_that_use_them():
     without = as_data(np.ones((5, 6)))
     assert prepare(without, Priors(OK, OK), 2)[2] == 2
