@@ -47,7 +47,7 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     raw = argparse.RawDescriptionHelpFormatter
     result = argparse.ArgumentParser(prog="run.py", description=__doc__, epilog=EPILOG, formatter_class=raw)
-    result.add_argument("--quick", action="store_true", help="about two minutes: fewer repeats and 2 seeds")
+    result.add_argument("--quick", action="store_true", help="fewer repeats and 2 seeds")
     result.add_argument("--tiny", action="store_true", help="toy sizes, to try the command; the numbers mean nothing")
     result.add_argument("--only", nargs="+", choices=SUITES, metavar="NAME", help=f"some of: {', '.join(SUITES)}")
     result.add_argument(

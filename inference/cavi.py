@@ -92,14 +92,15 @@ def run(
         key: a JAX key for the random start; not needed when `start` gives T and V.
         start: means from `cavi.start`, or a `Fit` or `Posterior` to go on from.
         init: how what `start` leaves open is filled: "random" (the paper's) or "groups" (T from samples of the
-            group each component is bound to: a better bound, often a worse classifier).
+            group each component is bound to). They lead to different optima.
         rank: the number of components, where the priors' shapes leave it open.
         max_steps: sweeps at most.
         tol: stop when the bound changes by less than this, relatively, in one sweep; None for all sweeps.
-        accelerate: momentum on the logarithms of the factors' parameters, and the scale step: about a tenth of the
-            sweeps. A sweep after which the bound is lower is dropped and momentum begins anew, so what is kept never
-            falls; a dropped sweep counts as a sweep. `elbo` then holds, but for its last entry, the bound with q(S)
-            as the sweep left it, which is valid and below the one with q(S) at its optimum.
+        accelerate: momentum on the logarithms of the factors' parameters, and the scale step, for several times fewer
+            sweeps (`make bench` counts them). A sweep after which the bound is lower is dropped and momentum begins
+            anew, so what is kept never falls, but for rounding; a dropped sweep counts as a sweep. `elbo` then holds,
+            but for its last entry, the bound with q(S) as the sweep left it: valid, and below the one with q(S) at
+            its optimum.
         callback: called with the `Fit` so far about every 25 sweeps, for progress and checkpoints.
 
     >>> from gsnmf.model import Gamma, Priors, as_data

@@ -26,8 +26,8 @@ def start(T: Array | None = None, V: Array | None = None, lam: Array | None = No
     Args:
         T: features × components, nonnegative.
         V: components × samples, nonnegative.
-        lam: components × groups, nonnegative. Where λ starts decides which priors work best: the paper's program
-            starts it at the prior mean aˡ∘bˡ (the default), the strong priors (aˡ ≥ 2048) do better from lam=aˡ.
+        lam: components × groups, nonnegative. Which optimum is reached depends on it: the paper's program starts λ
+            at its prior mean aˡ∘bˡ, the default; lam=aˡ is a far weaker start.
 
     What is left out is filled in by the method of `init`, for which `run` then needs a key:
     `cavi.run(data, priors, key=key, start=cavi.start(lam=rates.a))`.

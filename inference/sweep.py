@@ -47,8 +47,8 @@ def sweep(data: Observed, priors: Priors, m: Moments) -> tuple[Posterior, Alloca
 def rescale(priors: Priors, q: Posterior) -> Posterior:
     """The scale step (parameter expansion): (t_·i, v_i·, λ_i·) → (γt, v/γ, γλ) with the best γ_i.
 
-    It leaves the likelihood and p(V | λ) alone, so that in log γ the bound is A log γ − Pγ − Q/γ, concave, with A, P, Q
-    from the priors that the move does change. Its maximiser γ = (A + √(A² + 4PQ)) / 2P cannot lower the bound.
+    It leaves the likelihood alone, and p(V | λ) where there is a λ, so that in log γ the bound is A log γ − Pγ − Q/γ,
+    concave, with A, P, Q from the priors that it does change. Its maximiser γ = (A + √(A² + 4PQ)) / 2P cannot lower it.
     """
     a, b = priors.dictionary
     F, K = q.T.a.shape
@@ -57,9 +57,9 @@ def rescale(priors: Priors, q: Posterior) -> Posterior:
     rate += (q.T.mean / b).sum(axis=0)
     root = jnp.sqrt(power**2 + 4 * rate * inverse)
     gamma = jnp.where(power > 0, (power + root) / (2 * rate), 2 * inverse / (root - power))  # no digits lost
-    down, up = gamma[None, :], gamma[:, None]
-    lam = None if q.lam is None else Gamma(q.lam.a, q.lam.b * up)
-    return Posterior(Gamma(q.T.a, q.T.b * down), Gamma(q.V.a, q.V.b / up), lam)
+    across, along = gamma[None, :], gamma[:, None]  # components are T's columns, and the rows of V and λ
+    lam = None if q.lam is None else Gamma(q.lam.a, q.lam.b * along)
+    return Posterior(Gamma(q.T.a, q.T.b * across), Gamma(q.V.a, q.V.b / along), lam)
 
 
 def extrapolate(q: Posterior, previous: Posterior, ahead: Posterior, sweeps: Array) -> Posterior:
