@@ -11,38 +11,33 @@ import jax
 import jax.numpy as jnp
 
 from ..model.data import Data
-from ..model.priors import Gamma, Geometric, Priors, negative_kl
+from ..model.priors import Priors, negative_kl
 from ..model.problem import prepare
 from ..model.special import digamma
 from ..model.types import Array
 from .poisson import Allocation, Observed, allocate, expected_total, observe
-from .posterior import Posterior, match, rank_of
+from .posterior import Factors, Posterior, factors, match, rank_of
 from .sweep import Moments
 
 
-def prior_terms(data: Observed, priors: Priors, q: Posterior) -> Array:
+def prior_terms(data: Observed, priors: Priors, q: Factors) -> Array:
     """The bound less Σ x log(M/x) and less Σ [x log x − log Γ(x+1)]: everything that needs no product of the size of X.
 
     −Σ_i (Σ_ν E_T)(Σ_τ E_V) − KL(q(T) ‖ p(T)) − E KL(q(V) ‖ p(V | λ)) − KL(q(λ) ‖ p(λ)).
     """
-    terms = _sum(negative_kl(q.T, priors.dictionary.expected()))
-    terms += _sum(negative_kl(q.V, priors.coefficients.expected(q.lam, data)))
+    terms = _sum(negative_kl(q.T, priors.dictionary.expected().transpose()))
+    terms += _sum(negative_kl(q.V, priors.coefficients.expected(q.lam, data).transpose()))
     if q.lam is not None and priors.coefficients.hyperprior is not None:
         terms += _sum(negative_kl(q.lam, priors.coefficients.hyperprior.expected()))
-    return terms - expected_total(data, q.T.mean, q.V.mean)
+    return terms - expected_total(data, q.T, q.V)
 
 
-def moved_log_ratio(S: Allocation, m: Moments, q: Posterior) -> Array:
-    """What stands in for Σ x log(M/x) when q(S) is as the moments m made it, not at its optimum for q; no product.
+def moved_log_ratio(S: Allocation, old: Moments, new: Moments) -> Array:
+    """What stands in for Σ x log(M/x) when q(S) is as the old moments made it, not at its optimum for the new; no product.
 
-    Σ x log(M/x) of m, plus Σ Σ_T ∘ (L_T − L_T of m) + Σ Σ_V ∘ (L_V − L_V of m).
+    Σ x log(M/x) of the old, plus Σ Σ_T ∘ (L_T − L_T of the old) + Σ Σ_V ∘ (L_V − L_V of the old).
     """
-
-    def moved(counts: Array, new: Gamma, old: Geometric) -> Array:
-        change = new.log_mean - (jnp.log(old.value) + old.shift)
-        return _sum(jnp.where(counts > 0, counts * change, 0))  # where old.value is 0 so is the count
-
-    return S.log_ratio + moved(S.T, q.T, m.g_T) + moved(S.V, q.V, m.g_V)
+    return S.log_ratio + _sum(S.T * (new.T - old.T)) + _sum(S.V * (new.V - old.V))
 
 
 def _sum(matrix: Array) -> Array:
@@ -51,9 +46,8 @@ def _sum(matrix: Array) -> Array:
 
 
 @jax.jit
-def _bound(data: Observed, priors: Priors, q: Posterior) -> Array:
-    S = allocate(data, q.T.geometric_mean(axis=1), q.V.geometric_mean(axis=0))
-    return data.base + S.log_ratio + prior_terms(data, priors, q)
+def _bound(data: Observed, priors: Priors, q: Factors) -> Array:
+    return data.base + allocate(data, q.T.log_mean, q.V.log_mean).log_ratio + prior_terms(data, priors, q)
 
 
 def bound(data: Data, priors: Priors, posterior: Posterior) -> float:
@@ -68,7 +62,7 @@ def bound(data: Data, priors: Priors, posterior: Posterior) -> float:
         posterior: the factors, as in `Fit.posterior`.
     """
     data, priors, K = prepare(data, priors, rank_of(posterior))
-    return float(_bound(observe(data), priors, match(posterior, data, priors, K)))
+    return float(_bound(observe(data), priors, factors(match(posterior, data, priors, K))))
 
 
 def paper_bound(data: Data, priors: Priors, posterior: Posterior) -> float:

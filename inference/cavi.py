@@ -12,13 +12,13 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from ..model.data import Data
-from ..model.priors import Geometric, Priors
+from ..model.priors import Priors
 from ..model.problem import prepare
 from ..model.types import Array
 from .bound import bound, paper_bound, paper_bound_gap
 from .engine import State, plain, run_batch, run_one
 from .poisson import Observed, observe
-from .posterior import Fit, Posterior, match, rank_of
+from .posterior import Fit, Posterior, factors, match, rank_of
 from .starts import Start, fill, start
 from .sweep import Moments, moments, sweep
 
@@ -44,13 +44,12 @@ def init(
         rank = rank_of(begun)
     ready, hyper, K = prepare(data, priors, rank)
     if isinstance(begun, Posterior):
-        m = moments(match(begun, ready, hyper, K))
+        m = moments(factors(match(begun, ready, hyper, K)))
     else:
         means = fill(begun, data, priors, K, key, init)
         T, V, lam = jax.tree.map(lambda E: jnp.asarray(E, ready.X.dtype), means)
-        g_T = Geometric(T + 1e-12, jnp.zeros((T.shape[0], 1), T.dtype))
-        g_V = Geometric(V + 1e-12, jnp.zeros((1, V.shape[1]), V.dtype))
-        m = Moments(g_T, g_V, V, lam)
+        tiny = np.finfo(T.dtype).tiny
+        m = Moments(jnp.log(T.T + 1e-12), jnp.log(V.T + 1e-12), jnp.log(V.T + tiny), None if lam is None else jnp.log(lam + tiny))
     shapes, _ = jax.eval_shape(lambda: sweep(observe(ready), hyper, m))
     placeholder = jax.tree.map(lambda s: jnp.ones(s.shape, s.dtype), shapes)
     zero = jnp.zeros((), ready.X.dtype)
@@ -67,7 +66,7 @@ def step(data: Data, priors: Priors, state: State) -> tuple[State, float]:
 
 def _see(data: Data, priors: Priors, state: State) -> tuple[Observed, Priors]:
     """What sweeps from this state read; the copy of X that was prepared for it does not outlive this call."""
-    data, priors, _ = prepare(data, priors, state.moments.g_T.value.shape[1])
+    data, priors, _ = prepare(data, priors, state.moments.T.shape[0])
     return observe(data), priors
 
 

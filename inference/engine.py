@@ -14,7 +14,7 @@ from ..model.priors import Priors
 from ..model.types import Array
 from .bound import moved_log_ratio, prior_terms
 from .poisson import Observed, allocate
-from .posterior import Fit, Posterior
+from .posterior import Factors, Fit, Posterior
 from .sweep import Moments, extrapolate, moments, rescale, sweep
 
 CHUNK = 25  # sweeps between two looks by the host: progress, Ctrl-C, checkpoints
@@ -23,20 +23,25 @@ CHUNK = 25  # sweeps between two looks by the host: progress, Ctrl-C, checkpoint
 class State(NamedTuple):
     """Where a run stands, and all it needs to go on.
 
-    moments: what the next sweep reads.
-    posterior: the factors after the last sweep.
-    ahead: the factors that momentum made of them, whose moments these are; None in a plain run.
+    moments: what the next sweep reads; in an accelerated run, where momentum carried them.
+    factors: the factors after the last sweep.
+    reached: their own moments, in an accelerated run; None in a plain one.
     terms: their bound without Σ x log(M/x), which takes M: in a plain run the next sweep forms it anyway.
     bound: their bound with q(S) as the sweep left it, in an accelerated run.
     momentum: sweeps since momentum began: −1 before the first, 0 where it was just lost.
     """
 
     moments: Moments
-    posterior: Posterior
-    ahead: Any
+    factors: Factors
+    reached: Any
     terms: Array
     bound: Array
     momentum: Array
+
+    @property
+    def posterior(self) -> Posterior:
+        """The factors as users read them."""
+        return self.factors.posterior
 
 
 def plain(data: Observed, priors: Priors, state: State) -> tuple[State, Array]:
@@ -55,14 +60,15 @@ def accelerated(data: Observed, priors: Priors, state: State) -> tuple[State, Ar
     """
     q, S = sweep(data, priors, state.moments)
     q = rescale(priors, q)
+    m = moments(q)
     terms = data.base + prior_terms(data, priors, q)
-    elbo = terms + moved_log_ratio(S, state.moments, q)
+    elbo = terms + moved_log_ratio(S, state.moments, m)
     good = (elbo >= state.bound) | (state.momentum <= 0)
     momentum = jnp.where(good, state.momentum + 1, 0)
-    before = state.posterior, state.terms, state.bound
-    kept, terms, elbo = jax.tree.map(lambda new, old: jnp.where(good, new, old), (q, terms, elbo), before)
-    ahead = extrapolate(kept, state.posterior, state.ahead, momentum)
-    return State(moments(ahead), kept, ahead, terms, elbo, momentum), state.bound
+    before = state.factors, state.reached, state.terms, state.bound
+    kept, m, terms, elbo = jax.tree.map(lambda new, old: jnp.where(good, new, old), (q, m, terms, elbo), before)
+    ahead = extrapolate(m, state.reached, state.moments, momentum)
+    return State(ahead, kept, m, terms, elbo, momentum), state.bound
 
 
 class Progress(NamedTuple):
@@ -103,8 +109,8 @@ def advance(
 
     record = jnp.zeros(CHUNK, state.bound.dtype)
     state, last, n, stop, record = jax.lax.while_loop(ongoing, body, (state, last, 0, False, record))
-    m = moments(state.posterior) if accelerate else state.moments
-    return state, Progress(last, n, stop, record, state.terms + allocate(data, m.g_T, m.g_V).log_ratio)
+    m = state.reached if accelerate else state.moments
+    return state, Progress(last, n, stop, record, state.terms + allocate(data, m.T, m.V).log_ratio)
 
 
 def run_one(
@@ -152,15 +158,13 @@ def run_batch(
 
 def _begin(state: State, tol: float | None, accelerate: bool) -> tuple[State, Array, Array]:
     """The state with room for momentum or without, the bound before it, and the tolerance as a number."""
-    state = state._replace(ahead=state.posterior if accelerate else None)
+    state = state._replace(reached=state.moments if accelerate else None)
     dtype = state.bound.dtype
     return state, jnp.full(state.bound.shape, jnp.inf, dtype), jnp.full((), -1.0 if tol is None else tol, dtype)
 
 
 def _fit(state: State, elbos: list[np.ndarray], now: Array, tol: float | None, stop: bool) -> Fit:
     """The result so far: the bounds before every sweep but the first, and the one now."""
-    T, V, lam = state.posterior
-    q = Posterior(T.broadcast(*T.a.shape), V, lam)  # within a run the scale of T may be one number per component
     before = np.concatenate(elbos)[1:]
     elbo = np.append(before, float(now))
     finite = np.isfinite(elbo)
@@ -174,4 +178,4 @@ def _fit(state: State, elbos: list[np.ndarray], now: Array, tol: float | None, s
     else:
         change = abs(before[-1] - before[-2]) / abs(before[-1])
         message = f"After {len(elbo)} sweeps the bound still changed by {change:.1e} of itself, above tol={tol:g}."
-    return Fit(q, elbo, len(elbo), converged, message)
+    return Fit(state.posterior, elbo, len(elbo), converged, message)

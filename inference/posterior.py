@@ -25,6 +25,29 @@ class Posterior(NamedTuple):
     lam: Gamma | None
 
 
+class Factors(NamedTuple):
+    """The same the way round in which sweeps hold them (see `poisson`): samples first, features last.
+
+    T: components × features; its scale may be one number per component.
+    V: samples × components.
+    lam: components × groups; None for a family of coefficients without λ.
+    """
+
+    T: Gamma
+    V: Gamma
+    lam: Gamma | None
+
+    @property
+    def posterior(self) -> Posterior:
+        """As users read them."""
+        return Posterior(self.T.broadcast(*self.T.a.shape).transpose(), self.V.transpose(), self.lam)
+
+
+def factors(posterior: Posterior) -> Factors:
+    """As sweeps hold them."""
+    return Factors(posterior.T.transpose(), posterior.V.transpose(), posterior.lam)
+
+
 class Fit(NamedTuple):
     """A fitted posterior and how it was reached.
 

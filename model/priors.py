@@ -44,6 +44,10 @@ class Rate(NamedTuple):
     mean: Array
     log_mean: Array
 
+    def transpose(self) -> Rate:
+        """The same with its two axes exchanged."""
+        return Rate(*map(jnp.transpose, self))
+
 
 class Geometric(NamedTuple):
     """A matrix of exp E[log x], as `value` times exp(shift); the shift has one entry per row or per column."""
@@ -75,6 +79,12 @@ class Gamma(NamedTuple):
         """E[log x] = ψ(a) + log b."""
         return digamma(self.a) + jnp.log(self.b)
 
+    def total(self, axis: int) -> Array:
+        """Σ E[x] along an axis; a scale that is constant along it is taken out of the sum."""
+        if self.b.shape[axis] == 1:
+            return self.a.sum(axis) * self.b.squeeze(axis)
+        return self.mean.sum(axis)
+
     def geometric_mean(self, axis: int) -> Geometric:
         """exp E[log x] = b exp ψ(a), relative to the largest along the axis (of components).
 
@@ -83,6 +93,10 @@ class Gamma(NamedTuple):
         """
         shift = -1 / self.a.max(axis=axis, keepdims=True)
         return Geometric(self.b * exp_digamma(self.a, shift), shift)
+
+    def transpose(self) -> Gamma:
+        """The same with its two axes exchanged."""
+        return Gamma(*map(jnp.transpose, self))
 
     def broadcast(self, *shape: int) -> Gamma:
         """The same with parameters of this shape."""
