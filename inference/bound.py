@@ -15,7 +15,7 @@ from ..model.priors import Priors, negative_kl
 from ..model.problem import prepare
 from ..model.special import digamma
 from ..model.types import Array
-from .poisson import Allocation, Observed, allocate, expected_total, observe
+from .poisson import Allocation, Observed, allocate, expected_totals, observe
 from .posterior import Factors, Posterior, factors, match, rank_of
 from .sweep import Moments
 
@@ -25,11 +25,13 @@ def prior_terms(data: Observed, priors: Priors, q: Factors) -> Array:
 
     −Σ_i (Σ_ν E_T)(Σ_τ E_V) − KL(q(T) ‖ p(T)) − E KL(q(V) ‖ p(V | λ)) − KL(q(λ) ‖ p(λ)).
     """
-    terms = _sum(negative_kl(q.T, priors.dictionary.expected().transpose()))
-    terms += _sum(negative_kl(q.V, priors.coefficients.expected(q.lam, data).transpose()))
+    ones_N, ones_F = jnp.ones(len(q.V.a), q.V.a.dtype), jnp.ones(q.T.a.shape[1], q.T.a.dtype)
+    terms = negative_kl(q.T, priors.dictionary.expected().transpose()) @ ones_F
+    terms += ones_N @ negative_kl(q.V, priors.coefficients.expected(q.lam, data).transpose())
+    terms -= expected_totals(data, q.T, q.V)
     if q.lam is not None and priors.coefficients.hyperprior is not None:
-        terms += _sum(negative_kl(q.lam, priors.coefficients.hyperprior.expected()))
-    return terms - expected_total(data, q.T, q.V)
+        terms += negative_kl(q.lam, priors.coefficients.hyperprior.expected()).sum(axis=1)
+    return jnp.sum(terms)
 
 
 def moved_log_ratio(S: Allocation, old: Moments, new: Moments) -> Array:

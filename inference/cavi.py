@@ -19,7 +19,7 @@ from .bound import bound, paper_bound, paper_bound_gap
 from .engine import State, plain, run_batch, run_one
 from .poisson import Observed, observe
 from .posterior import Fit, Posterior, factors, match, rank_of
-from .starts import Start, fill, start
+from .starts import Start, fill, first_moments, start
 from .sweep import Moments, moments, sweep
 
 __all__ = ["Moments", "State", "bound", "init", "paper_bound", "paper_bound_gap", "run", "run_many", "start", "step"]
@@ -44,14 +44,11 @@ def init(
         rank = rank_of(begun)
     ready, hyper, K = prepare(data, priors, rank)
     if isinstance(begun, Posterior):
-        m = moments(factors(match(begun, ready, hyper, K)))
+        m = jax.jit(moments)(factors(match(begun, ready, hyper, K)))
     else:
-        means = fill(begun, data, priors, K, key, init)
-        T, V, lam = jax.tree.map(lambda E: jnp.asarray(E, ready.X.dtype), means)
-        tiny = np.finfo(T.dtype).tiny
-        m = Moments(jnp.log(T.T + 1e-12), jnp.log(V.T + 1e-12), jnp.log(V.T + tiny), None if lam is None else jnp.log(lam + tiny))
+        m = first_moments(fill(begun, data, priors, K, key, init), ready.X.dtype)
     shapes, _ = jax.eval_shape(lambda: sweep(observe(ready), hyper, m))
-    placeholder = jax.tree.map(lambda s: jnp.ones(s.shape, s.dtype), shapes)
+    placeholder = jax.tree.map(lambda s: jnp.asarray(np.ones(s.shape, s.dtype)), shapes)
     zero = jnp.zeros((), ready.X.dtype)
     return State(m, placeholder, None, zero, zero, zero - 1)
 

@@ -66,7 +66,7 @@ def accelerated(data: Observed, priors: Priors, state: State) -> tuple[State, Ar
     good = (elbo >= state.bound) | (state.momentum <= 0)
     momentum = jnp.where(good, state.momentum + 1, 0)
     before = state.factors, state.reached, state.terms, state.bound
-    kept, m, terms, elbo = jax.tree.map(lambda new, old: jnp.where(good, new, old), (q, m, terms, elbo), before)
+    kept, m, terms, elbo = jax.lax.cond(good, lambda: (q, m, terms, elbo), lambda: before)
     ahead = extrapolate(m, state.reached, state.moments, momentum)
     return State(ahead, kept, m, terms, elbo, momentum), state.bound
 

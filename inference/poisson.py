@@ -101,7 +101,7 @@ def allocate(data: Observed, T: Array, V: Array) -> Allocation:
         zero = jnp.zeros_like(g_T), jnp.zeros((), data.X.dtype)
         (V_xi, log_ratio), xi_T = jax.lax.scan(add, zero, (data.X, cut))
         xi_T = xi_T.reshape(tiles * width, K)[:N]
-    shifts = jnp.sum(data.by_feature * shift_T[0]) + jnp.sum(data.by_sample * shift_V[:, 0])
+    shifts = data.by_feature @ shift_T[0] + data.by_sample @ shift_V[:, 0]
     return Allocation(g_T * V_xi, g_V * xi_T, log_ratio + shifts)
 
 
@@ -115,6 +115,6 @@ def exposure_of_V(data: Observed, T: Gamma) -> Array:
     return T.total(axis=1)[None, :]
 
 
-def expected_total(data: Observed, T: Gamma, V: Gamma) -> Array:
-    """Σ_ντ E[(TV)_ντ] = Σ_i (Σ_ν E_T)(Σ_τ E_V)."""
-    return jnp.sum(T.total(axis=1) * V.total(axis=0))
+def expected_totals(data: Observed, T: Gamma, V: Gamma) -> Array:
+    """Σ_ντ E[t_νi v_iτ] = (Σ_ν E_T)(Σ_τ E_V) of every component i."""
+    return T.total(axis=1) * V.total(axis=0)

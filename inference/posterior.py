@@ -40,12 +40,18 @@ class Factors(NamedTuple):
     @property
     def posterior(self) -> Posterior:
         """As users read them."""
-        return Posterior(self.T.broadcast(*self.T.a.shape).transpose(), self.V.transpose(), self.lam)
+        b = np.broadcast_to(self.T.b, self.T.a.shape)
+        return Posterior(_turned(Gamma(self.T.a, b)), _turned(self.V), self.lam)
 
 
 def factors(posterior: Posterior) -> Factors:
     """As sweeps hold them."""
-    return Factors(posterior.T.transpose(), posterior.V.transpose(), posterior.lam)
+    return Factors(_turned(posterior.T), _turned(posterior.V), posterior.lam)
+
+
+def _turned(gamma: Gamma) -> Gamma:
+    """With its axes exchanged, by NumPy: JAX would compile a transposition for every new shape."""
+    return Gamma(*(jnp.asarray(np.asarray(parameter).T) for parameter in gamma))
 
 
 class Fit(NamedTuple):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ..model.data import Data
 from ..model.priors import Priors
 from ..model.types import Array
+from .sweep import Moments
 
 
 class Start(NamedTuple):
@@ -64,6 +66,15 @@ def fill(start: Start | None, data: Data, priors: Priors, K: int, key: Array | N
     rng = np.random.default_rng(np.asarray(_key_data(key)).ravel())
     T, V = METHODS[init](data, priors, K, rng)
     return Start(T if given.T is None else given.T, V if given.V is None else given.V, lam)
+
+
+def first_moments(means: Start, dtype: Any) -> Moments:
+    """What the first sweep reads: exp E[log] = E + 1e-12, as in the paper's program; a mean of 0 is next to none."""
+    T, V, lam = (None if mean is None else np.asarray(mean, float) for mean in means)
+    tiny = float(np.finfo(dtype).tiny)
+    rates = None if lam is None else np.log(np.maximum(lam, tiny))
+    m = Moments(np.log(T.T + 1e-12), np.log(V.T + 1e-12), np.log(np.maximum(V.T, tiny)), rates)
+    return jax.tree.map(lambda x: jnp.asarray(x.astype(dtype)), m)
 
 
 def _random(data: Data, priors: Priors, K: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

@@ -23,7 +23,7 @@ from .posterior import Factors
 
 
 import os
-TW=float(os.environ.get('TW','0.9'))
+TW=float(os.environ.get('TW','0.5'))
 class Moments(NamedTuple):
     """All that a sweep reads of the factors before it, in logarithms.
 
@@ -65,9 +65,9 @@ def rescale(priors: Priors, q: Factors) -> Factors:
     a, b = priors.dictionary.transpose()
     power, rate, inverse = priors.coefficients.scaling(q.V.transpose(), q.lam)
     power += jnp.broadcast_to(a, q.T.a.shape).sum(axis=1)
-    rate += (q.T.mean / b).sum(axis=1)
-    root = jnp.sqrt(power**2 + 4 * rate * inverse)
-    gamma = jnp.where(power > 0, (power + root) / (2 * rate), 2 * inverse / (root - power))  # no digits lost
+    rate += Gamma(q.T.a, q.T.b / b).total(axis=1)
+    root = jnp.abs(power) + jnp.sqrt(power**2 + 4 * rate * inverse)  # of one sign: no digits are lost
+    gamma = jnp.where(power > 0, root, 2 * inverse) / jnp.where(power > 0, 2 * rate, root)
     across, along = gamma[None, :], gamma[:, None]  # components are the rows of T and λ, and V's columns
     lam = None if q.lam is None else Gamma(q.lam.a, q.lam.b * along)
     return Factors(Gamma(q.T.a, q.T.b * along), Gamma(q.V.a, q.V.b / across), lam)

@@ -24,7 +24,7 @@ import numpyro
 import numpyro.distributions as dist
 
 from .data import Data
-from .special import digamma, digamma_entropy, exp_digamma, gammaln
+from .special import digamma, entropy, gammaln
 from .types import Array
 
 
@@ -47,13 +47,6 @@ class Rate(NamedTuple):
     def transpose(self) -> Rate:
         """The same with its two axes exchanged."""
         return Rate(*map(jnp.transpose, self))
-
-
-class Geometric(NamedTuple):
-    """A matrix of exp E[log x], as `value` times exp(shift); the shift has one entry per row or per column."""
-
-    value: Array
-    shift: Array
 
 
 class Gamma(NamedTuple):
@@ -84,15 +77,6 @@ class Gamma(NamedTuple):
         if self.b.shape[axis] == 1:
             return self.a.sum(axis) * self.b.squeeze(axis)
         return self.mean.sum(axis)
-
-    def geometric_mean(self, axis: int) -> Geometric:
-        """exp E[log x] = b exp ψ(a), relative to the largest along the axis (of components).
-
-        exp ψ(a) is 0 in single precision for a below 0.01. As ψ(a) ≈ −1/a there, a shift by −1/max a keeps the largest
-        in range; for large a it does nothing.
-        """
-        shift = -1 / self.a.max(axis=axis, keepdims=True)
-        return Geometric(self.b * exp_digamma(self.a, shift), shift)
 
     def transpose(self) -> Gamma:
         """The same with its two axes exchanged."""
@@ -232,10 +216,10 @@ def negative_kl(q: Gamma, prior: Rate) -> Array:
     With q = Gamma(α, β), E[x] = αβ, E[log x] = ψ(α) + log β and H(q) = H(Gamma(α, 1)) + log β:
     (a − 1) E[log x] − E[r] E[x] + a E[log r] − log Γ(a) + H(q).
     """
-    psi, entropy = digamma_entropy(q.a)
-    # What has no ψ stands together: β and r are often constant along an axis, and logarithms of a matrix cost.
+    psi = digamma(q.a)
+    # What has no α stands together: β and r are often constant along an axis, and logarithms of a matrix cost.
     constant = prior.a * (jnp.log(q.b) + prior.log_mean) - gammaln(prior.a)
-    return (prior.a - 1) * psi + entropy - (prior.mean * q.b) * q.a + constant
+    return (prior.a - 1) * psi + entropy(q.a, psi) - (prior.mean * q.b) * q.a + constant
 
 
 def label_driven(

@@ -52,13 +52,17 @@ def prepare(data: Data, priors: Priors, rank: int | None = None) -> tuple[Data, 
                 else "components × " + ("groups" if priors.coefficients.hyperprior else "samples")
             )
             raise ValueError(f"expected {name} to broadcast to {axes}, {shape}; got shape {np.shape(values)}")
-    return _cast(data), jax.tree.map(jnp.atleast_2d, _cast(priors)), K
+    return _cast(data), _cast(jax.tree.map(_two_axes, priors)), K
 
 
 def require_counts(data: Data) -> None:
     """Refuse an X with fractions: its entries cannot be split into whole counts s_νiτ."""
     if not isinstance(data.X, jax.core.Tracer) and not (np.asarray(data.X) == np.round(data.X)).all():
         raise ValueError("expected X to hold whole numbers for the augmented model; got fractions")
+
+
+def _two_axes(x: Array) -> Array:
+    return jnp.atleast_2d(x) if isinstance(x, jax.Array) else np.atleast_2d(x)
 
 
 def _is_list(x: Any) -> bool:
@@ -97,5 +101,6 @@ def _rank(declared: dict[str, int], rank: int | None) -> int:
 
 
 def _cast(tree: Any) -> Any:
+    """In the precision that JAX is set to; what is not a JAX array yet is cast by NumPy, which compiles nothing."""
     dtype = jnp.result_type(float)
-    return jax.tree.map(lambda x: jnp.asarray(x, dtype), tree)
+    return jax.tree.map(lambda x: jnp.asarray(x if isinstance(x, jax.Array) else np.asarray(x, dtype), dtype), tree)

@@ -8,8 +8,9 @@ y = x + n, n even, and brought back to x by the recurrence
 The factors pair up: with u = x(x+n−1), (x+k)(x+n−1−k) = u + k(n−1−k). So one polynomial in u of degree n/2, and its
 slope, give the sum by a single division and the product by a single logarithm; taken relative to y², neither overflows.
 
-`exp_digamma` and `digamma_entropy` shift by different n on purpose. XLA writes to memory whatever two of its loops
-have in common; with nothing in common each function is one loop over its argument, and a sweep half as long.
+Two habits of XLA shape the code. Of what several loops have in common it stores whatever takes a division or a
+logarithm, and computes the rest again: `digamma` ends with its division, so that it is stored once and whole, and
+`entropy` shifts by another n, so that the two have nothing else in common.
 """
 
 from __future__ import annotations
@@ -22,55 +23,52 @@ import numpy as np
 from .types import Array
 
 # (n, terms of the series): the first term left out, at y = n, is below the unit roundoff.
-_FOR_EXP = {np.dtype(np.float32): (4, 4), np.dtype(np.float64): (10, 8)}
-_FOR_BOUND = {np.dtype(np.float32): (6, 3), np.dtype(np.float64): (12, 7)}
+_FOR_DIGAMMA = {np.dtype(np.float32): (4, 4), np.dtype(np.float64): (10, 8)}
+_FOR_GAMMALN = {np.dtype(np.float32): (6, 3), np.dtype(np.float64): (12, 7)}
 _BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510)  # B_2, B_4, ...
 _DIGAMMA = [B / (2 * j) for j, B in enumerate(_BERNOULLI, start=1)]
 _GAMMALN = [B / (2 * j * (2 * j - 1)) for j, B in enumerate(_BERNOULLI, start=1)]
 
 
-def exp_digamma(x: Array, shift: Array = 0.0) -> Array:
-    """exp(ψ(x) − shift), without a logarithm.
-
-    >>> round(float(exp_digamma(jnp.asarray(1.0))), 4)
-    0.5615
-    """
-    x = jnp.asarray(x, jnp.result_type(x, float))
-    y, rest, _, _ = _shifted(x, *_FOR_EXP[x.dtype])
-    return y * jnp.exp(rest - shift)
-
-
-def digamma_entropy(x: Array) -> tuple[Array, Array]:
-    """ψ(x), and the entropy of Gamma(x, 1): x + log Γ(x) + (1 − x) ψ(x).
-
-    The entropy is of the size of log x while its terms are of the size of x log x: they are cancelled on paper here.
-
-    >>> [round(float(f), 4) for f in digamma_entropy(jnp.asarray(1.0))]
-    [-0.5772, 1.0]
-    """
-    x = jnp.asarray(x, jnp.result_type(x, float))
-    n, terms = _FOR_BOUND[x.dtype]
-    y, rest, product, tail = _shifted(x, n, terms)
-    log_y = jnp.log(y)
-    psi = log_y + rest
-    return psi, psi - 0.5 * log_y + (0.5 * math.log(2 * math.pi) - n) + tail - x * rest - jnp.log(product)
-
-
 def digamma(x: Array) -> Array:
-    """ψ(x) = d log Γ(x) / dx."""
-    return digamma_entropy(x)[0]
+    """ψ(x) = d log Γ(x) / dx.
+
+    >>> round(float(digamma(jnp.asarray(1.0))), 4)
+    -0.5772
+    """
+    x = jnp.asarray(x, jnp.result_type(x, float))
+    y, product, slope, series, _ = _shifted(x, *_FOR_DIGAMMA[x.dtype])
+    return (product * (jnp.log(y) + series) - slope) / product
+
+
+def entropy(x: Array, psi: Array) -> Array:
+    """The entropy of Gamma(x, 1), x + log Γ(x) + (1 − x) ψ(x), from x and ψ(x).
+
+    It is of the size of log x while its terms are of the size of x log x: they are cancelled on paper here.
+
+    >>> round(float(entropy(jnp.asarray(1.0), digamma(jnp.asarray(1.0)))), 4)
+    1.0
+    """
+    x = jnp.asarray(x, jnp.result_type(x, float))
+    n, terms = _FOR_GAMMALN[x.dtype]
+    y, product, slope, series, tail = _shifted(x, n, terms)
+    rest = series - slope / product
+    return (0.5 * math.log(2 * math.pi) - n) + tail - x * rest - jnp.log(product * jnp.sqrt(y)) + psi
 
 
 def gammaln(x: Array) -> Array:
     """Log Γ(x)."""
     x = jnp.asarray(x, jnp.result_type(x, float))
-    n, terms = _FOR_BOUND[x.dtype]
-    y, _, product, tail = _shifted(x, n, terms)
+    n, terms = _FOR_GAMMALN[x.dtype]
+    y, product, _, _, tail = _shifted(x, n, terms)
     return (x - 0.5) * jnp.log(y) - y + 0.5 * math.log(2 * math.pi) + tail - jnp.log(product)
 
 
-def _shifted(x: Array, n: int, terms: int) -> tuple[Array, Array, Array, Array]:
-    """y = x + n, ψ(x) − log y, Π_{k<n} (x+k)/y, and log Γ(y) − [(y − ½) log y − y + ½ log 2π]."""
+def _shifted(x: Array, n: int, terms: int) -> tuple[Array, Array, Array, Array, Array]:
+    """y = x + n, the product P = Π_{k<n} (x+k)/y, and what brings the series at y back to x.
+
+    ψ(x) = log y + series − slope / P, and log Γ(y) = (y − ½) log y − y + ½ log 2π + tail.
+    """
     y = x + n
     r = 1 / y
     r2 = r * r
@@ -78,8 +76,8 @@ def _shifted(x: Array, n: int, terms: int) -> tuple[Array, Array, Array, Array]:
     for k in range(n // 2):
         factor = (x * (x + (n - 1)) + k * (n - 1 - k)) * r2
         product, slope = product * factor, slope * factor + product
-    rest = -0.5 * r - r2 * (_series(_DIGAMMA[:terms], r2) + (2 * x + (n - 1)) * (slope / product))
-    return y, rest, product, r * _series(_GAMMALN[:terms], r2)
+    series = -0.5 * r - r2 * _series(_DIGAMMA[:terms], r2)
+    return y, product, r2 * (2 * x + (n - 1)) * slope, series, r * _series(_GAMMALN[:terms], r2)
 
 
 def _series(coefficients: list[float], r2: Array) -> Array:
