@@ -57,8 +57,8 @@ def step(data: Data, priors: Priors, state: State) -> tuple[State, float]:
     """One plain sweep: the next state, and the bound of the state given (meaningless before the first sweep)."""
     if not isinstance(state, State):
         raise ValueError(f"expected a State, as made by cavi.init; got {type(state).__name__}")
-    state, elbo = jax.jit(plain)(*_see(data, priors, state), state)
-    return state, float(elbo)
+    state, bounds = jax.jit(plain)(*_see(data, priors, state), state)
+    return state, float(bounds.kept)
 
 
 def _see(data: Data, priors: Priors, state: State) -> tuple[Observed, Priors]:

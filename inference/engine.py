@@ -13,7 +13,7 @@ import numpy as np
 from ..model.priors import Priors
 from ..model.types import Array
 from .bound import moved_log_ratio, prior_terms
-from .poisson import Observed, allocate
+from .poisson import Observed
 from .posterior import Factors, Fit, Posterior
 from .sweep import Moments, extrapolate, moments, rescale, sweep
 
@@ -44,15 +44,27 @@ class State(NamedTuple):
         return self.factors.posterior
 
 
-def plain(data: Observed, priors: Priors, state: State) -> tuple[State, Array]:
+class Bounds(NamedTuple):
+    """The bound of the state that a sweep began from.
+
+    kept: as that state has it: in an accelerated run with q(S) as the sweep before left it.
+    optimum: with q(S) at its optimum, if the sweep began from that state's own moments; else meaningless.
+    """
+
+    kept: Array
+    optimum: Array
+
+
+def plain(data: Observed, priors: Priors, state: State) -> tuple[State, Bounds]:
     """The paper's sweep. M = g_T g_V of the state given is formed by it, and completes that state's bound."""
     q, S = sweep(data, priors, state.moments)
+    elbo = state.terms + S.log_ratio
     terms = data.base + prior_terms(data, priors, q)
-    return State(moments(q), q, None, terms, state.bound, state.momentum + 2), state.terms + S.log_ratio
+    return State(moments(q), q, None, terms, elbo, state.momentum + 2), Bounds(elbo, elbo)
 
 
-def accelerated(data: Observed, priors: Priors, state: State) -> tuple[State, Array]:
-    """A sweep from where momentum carried the factors, the scale step, and a look whether the bound rose.
+def accelerated(data: Observed, priors: Priors, state: State) -> tuple[State, Bounds]:
+    """A sweep from where momentum carried the moments, the scale step, and a look whether the bound rose.
 
     The sweep's own q(S) gives a valid bound for its factors without a further product. If that is below the last
     one, the sweep is dropped, its factors with it, and momentum begins anew with a plain sweep from the last good
@@ -68,7 +80,7 @@ def accelerated(data: Observed, priors: Priors, state: State) -> tuple[State, Ar
     before = state.factors, state.reached, state.terms, state.bound
     kept, m, terms, elbo = jax.lax.cond(good, lambda: (q, m, terms, elbo), lambda: before)
     ahead = extrapolate(m, state.reached, state.moments, momentum)
-    return State(ahead, kept, m, terms, elbo, momentum), state.bound
+    return State(ahead, kept, m, terms, elbo, momentum), Bounds(state.bound, state.terms + S.log_ratio)
 
 
 class Progress(NamedTuple):
@@ -78,14 +90,14 @@ class Progress(NamedTuple):
     n: how many sweeps it made.
     stop: whether the tolerance was met, or the bound was not finite.
     record: the bounds before each of them.
-    now: the bound after the last, with q(S) at its optimum; it is owed one more product.
+    optimum: the bound before the first with q(S) at its optimum, as `Bounds` says.
     """
 
     last: Array
     n: Array
     stop: Array
     record: Array
-    now: Array
+    optimum: Array
 
 
 @partial(jax.jit, static_argnames="accelerate")
@@ -96,21 +108,21 @@ def advance(
     one = accelerated if accelerate else plain
 
     def ongoing(carry: tuple) -> Array:
-        _, _, n, stop, _ = carry
-        return (n < limit - done) & (n < CHUNK) & ~stop
+        _, progress = carry
+        return (progress.n < limit - done) & (progress.n < CHUNK) & ~progress.stop
 
     def body(carry: tuple) -> tuple:
-        given, last, n, _, record = carry
-        state, elbo = one(data, priors, given)
+        given, (last, n, _, record, optimum) = carry
+        state, (elbo, best) = one(data, priors, given)
         first = done + n == 0
         small = (jnp.abs(elbo - last) <= tol * jnp.abs(elbo)) & (given.momentum != 0)  # a dropped sweep changes nothing
         stop = ~first & (~jnp.isfinite(elbo) | small)
-        return state, jnp.where(first, jnp.inf, elbo), n + 1, stop, record.at[n].set(elbo)
+        last, optimum = jnp.where(first, jnp.inf, elbo), jnp.where(n == 0, best, optimum)
+        return state, Progress(last, n + 1, stop, record.at[n].set(elbo), optimum)
 
-    record = jnp.zeros(CHUNK, state.bound.dtype)
-    state, last, n, stop, record = jax.lax.while_loop(ongoing, body, (state, last, 0, False, record))
-    m = state.reached if accelerate else state.moments
-    return state, Progress(last, n, stop, record, state.terms + allocate(data, m.T, m.V).log_ratio)
+    none = jnp.zeros((), state.bound.dtype)
+    begin = Progress(last, jnp.asarray(0), jnp.asarray(False), jnp.zeros(CHUNK, none.dtype), none)
+    return jax.lax.while_loop(ongoing, body, (state, begin))
 
 
 def run_one(
@@ -125,15 +137,20 @@ def run_one(
     """Sweep from this state until it has converged or made all its sweeps."""
     state, last, threshold = _begin(state, tol, accelerate)
     done, stop, elbos = 0, False, []
+
+    def fit() -> Fit:
+        """The result so far. The bound now is what one more sweep would form first."""
+        _, progress = advance(data, priors, _own(state), 0, 1, last, threshold, accelerate)
+        return _fit(state, elbos, progress.optimum, tol, stop)
+
     while done < max_steps and not stop:
         state, progress = advance(data, priors, state, done, max_steps, last, threshold, accelerate)
         last, stop = progress.last, bool(progress.stop)
         done += int(progress.n)
         elbos.append(np.asarray(progress.record, float)[: int(progress.n)])
-        fit = _fit(state, elbos, progress.now, tol, stop)
         if callback is not None:
-            callback(fit)
-    return fit
+            callback(fit())
+    return fit()
 
 
 def run_batch(
@@ -152,8 +169,14 @@ def run_batch(
         for r in range(R):
             elbos[r].append(np.asarray(progress.record[r], float)[: n[r]])
         done, stop = done + n, stop | np.asarray(progress.stop)
+    _, progress = each(data, priors, _own(state), 0 * done, 0 * done + 1, last, threshold)
     states = [jax.tree.map(lambda x, r=r: x[r], state) for r in range(R)]
-    return [_fit(states[r], elbos[r], progress.now[r], tol, bool(stop[r])) for r in range(R)]
+    return [_fit(states[r], elbos[r], progress.optimum[r], tol, bool(stop[r])) for r in range(R)]
+
+
+def _own(state: State) -> State:
+    """The state with its factors' own moments, not those that momentum made of them."""
+    return state if state.reached is None else state._replace(moments=state.reached)
 
 
 def _begin(state: State, tol: float | None, accelerate: bool) -> tuple[State, Array, Array]:

@@ -29,6 +29,7 @@ class Observed(NamedTuple):
     by_sample: Σ_ν x.
     base: Σ_ντ [x log x − log Γ(x + 1)], the part of the bound that no factor changes.
     membership: samples × groups; None without groups.
+    group_sizes: N_c = Σ_τ Δ_τc.
     """
 
     X: Array
@@ -36,11 +37,7 @@ class Observed(NamedTuple):
     by_sample: Array
     base: Array
     membership: Array
-
-    @property
-    def group_sizes(self) -> Array:
-        """N_c = Σ_τ Δ_τc."""
-        return self.membership.sum(axis=0)
+    group_sizes: Array
 
 
 @jax.jit
@@ -55,7 +52,8 @@ def _observe(data: Data, tile_bytes: int) -> Observed:
     tiles = -(-N // width)
     cut = jnp.pad(X.T, ((0, tiles * width - N), (0, 0))).reshape(tiles, width, F)
     base = jax.lax.map(lambda x: jnp.sum(jax.scipy.special.xlogy(x, x) - gammaln(x + 1)), cut)  # a tile at a time
-    return Observed(cut, X.sum(axis=1), X.sum(axis=0), base.sum(), data.membership)
+    sizes = None if data.membership is None else data.group_sizes
+    return Observed(cut, X.sum(axis=1), X.sum(axis=0), base.sum(), data.membership, sizes)
 
 
 class Allocation(NamedTuple):

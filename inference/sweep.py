@@ -22,8 +22,6 @@ from .poisson import Allocation, Observed, allocate, exposure_of_T, exposure_of_
 from .posterior import Factors
 
 
-import os
-TW=float(os.environ.get('TW','0.5'))
 class Moments(NamedTuple):
     """All that a sweep reads of the factors before it, in logarithms.
 
@@ -78,12 +76,12 @@ def extrapolate(m: Moments, previous: Moments, ahead: Moments, sweeps: Array) ->
 
     x + w (x − x_previous) + w/5 (x − x_ahead), with w = t/(t + ½) after t sweeps: Nesterov's step, and a little of what
     the sweep itself added to the point ahead that it began from. T, which every sweep makes anew from V first thing,
-    goes 0.9 of that. The three numbers were found by trying, on faces, digits and generated data.
+    goes half as far. The three numbers were found by trying, on faces, digits and generated data.
     """
     weight = sweeps / (sweeps + 0.5)
 
     def go_on(by: Array) -> Callable[..., Array]:
         return lambda new, old, begun: new + by * ((new - old) + 0.2 * (new - begun))
 
-    T = go_on(TW * weight)(m.T, previous.T, ahead.T)
+    T = go_on(0.5 * weight)(m.T, previous.T, ahead.T)
     return Moments(T, *jax.tree.map(go_on(weight), m[1:], previous[1:], ahead[1:]))

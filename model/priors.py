@@ -70,7 +70,7 @@ class Gamma(NamedTuple):
     @property
     def log_mean(self) -> Array:
         """E[log x] = ψ(a) + log b."""
-        return digamma(self.a) + jnp.log(self.b)
+        return digamma(self.a, jnp.log(self.b))
 
     def total(self, axis: int) -> Array:
         """Σ E[x] along an axis; a scale that is constant along it is taken out of the sum."""
@@ -216,7 +216,7 @@ def negative_kl(q: Gamma, prior: Rate) -> Array:
     With q = Gamma(α, β), E[x] = αβ, E[log x] = ψ(α) + log β and H(q) = H(Gamma(α, 1)) + log β:
     (a − 1) E[log x] − E[r] E[x] + a E[log r] − log Γ(a) + H(q).
     """
-    psi = digamma(q.a)
+    psi = q.log_mean - jnp.log(q.b)
     # What has no α stands together: β and r are often constant along an axis, and logarithms of a matrix cost.
     constant = prior.a * (jnp.log(q.b) + prior.log_mean) - gammaln(prior.a)
     return (prior.a - 1) * psi + entropy(q.a, psi) - (prior.mean * q.b) * q.a + constant

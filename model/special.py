@@ -1,4 +1,4 @@
-"""The digamma and log-gamma functions: the only place where they are computed.
+"""The digamma and log-gamma functions, and a logarithm: the only place where they are computed.
 
 XLA's own versions cost more than the three matrix products of a sweep. Here both are read off asymptotic series at
 y = x + n, n even, and brought back to x by the recurrence
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -30,7 +31,30 @@ _DIGAMMA = [B / (2 * j) for j, B in enumerate(_BERNOULLI, start=1)]
 _GAMMALN = [B / (2 * j * (2 * j - 1)) for j, B in enumerate(_BERNOULLI, start=1)]
 
 
-def digamma(x: Array) -> Array:
+@jax.custom_jvp
+def log(x: Array) -> Array:
+    """Log x for positive x that are not subnormal: in double precision five times faster than XLA's own.
+
+    With x = 2ᵉ m and √½ ≤ m < √2, read off the bits of x, log x = e log 2 + 2 artanh s, where s = (m − 1) / (m + 1)
+    is below 0.172, so that eleven terms of artanh s = s + s³/3 + s⁵/5 + … are exact to rounding.
+
+    >>> round(float(log(jnp.asarray(10.0))), 4)
+    2.3026
+    """
+    if x.dtype != np.float64:  # here XLA's own is as fast, and compiles faster
+        return jnp.log(x)
+    bits = jax.lax.bitcast_convert_type(x, np.int64)
+    e = (bits - 0x3FE6A09E667F3BCD) >> 52  # the bits of √½; 52 of the mantissa
+    m = jax.lax.bitcast_convert_type(bits - (e << 52), x.dtype)
+    s = (m - 1) / (m + 1)
+    exponent = e.astype(np.int32).astype(x.dtype)  # processors convert vectors of 32 bits only
+    return exponent * math.log(2) + 2 * s * _series([1 / (2 * k + 1) for k in range(11)], s * s)
+
+
+log.defjvps(lambda slope, _, x: slope / x)
+
+
+def digamma(x: Array, plus: Array = 0.0) -> Array:
     """ψ(x) = d log Γ(x) / dx.
 
     >>> round(float(digamma(jnp.asarray(1.0))), 4)
@@ -38,7 +62,7 @@ def digamma(x: Array) -> Array:
     """
     x = jnp.asarray(x, jnp.result_type(x, float))
     y, product, slope, series, _ = _shifted(x, *_FOR_DIGAMMA[x.dtype])
-    return (product * (jnp.log(y) + series) - slope) / product
+    return (product * ((log(y) + series) + plus) - slope) / product
 
 
 def entropy(x: Array, psi: Array) -> Array:
@@ -53,7 +77,7 @@ def entropy(x: Array, psi: Array) -> Array:
     n, terms = _FOR_GAMMALN[x.dtype]
     y, product, slope, series, tail = _shifted(x, n, terms)
     rest = series - slope / product
-    return (0.5 * math.log(2 * math.pi) - n) + tail - x * rest - jnp.log(product * jnp.sqrt(y)) + psi
+    return (0.5 * math.log(2 * math.pi) - n) + tail - x * rest - log(product * jnp.sqrt(y)) + psi
 
 
 def gammaln(x: Array) -> Array:
@@ -61,7 +85,7 @@ def gammaln(x: Array) -> Array:
     x = jnp.asarray(x, jnp.result_type(x, float))
     n, terms = _FOR_GAMMALN[x.dtype]
     y, product, _, _, tail = _shifted(x, n, terms)
-    return (x - 0.5) * jnp.log(y) - y + 0.5 * math.log(2 * math.pi) + tail - jnp.log(product)
+    return (x - 0.5) * log(y) - y + 0.5 * math.log(2 * math.pi) + tail - log(product)
 
 
 def _shifted(x: Array, n: int, terms: int) -> tuple[Array, Array, Array, Array, Array]:
