@@ -44,11 +44,11 @@ def init(
         rank = rank_of(begun)
     ready, hyper, K = prepare(data, priors, rank)
     if isinstance(begun, Posterior):
-        m = jax.jit(moments)(factors(match(begun, ready, hyper, K)))
+        m = jax.jit(moments)(observe(ready), factors(match(begun, ready, hyper, K)))
     else:
         m = first_moments(fill(begun, data, priors, K, key, init), ready.X.dtype)
     shapes, _ = jax.eval_shape(lambda: sweep(observe(ready), hyper, m))
-    placeholder = jax.tree.map(lambda s: jnp.asarray(np.ones(s.shape, s.dtype)), shapes)
+    placeholder = jax.tree.map(lambda s: jax.device_put(np.ones(s.shape, s.dtype)), shapes)
     zero = jnp.zeros((), ready.X.dtype)
     return State(m, placeholder, None, zero, zero, zero - 1)
 

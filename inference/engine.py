@@ -60,7 +60,7 @@ def plain(data: Observed, priors: Priors, state: State) -> tuple[State, Bounds]:
     q, S = sweep(data, priors, state.moments)
     elbo = state.terms + S.log_ratio
     terms = data.base + prior_terms(data, priors, q)
-    return State(moments(q), q, None, terms, elbo, state.momentum + 2), Bounds(elbo, elbo)
+    return State(moments(data, q), q, None, terms, elbo, state.momentum + 2), Bounds(elbo, elbo)
 
 
 def accelerated(data: Observed, priors: Priors, state: State) -> tuple[State, Bounds]:
@@ -72,7 +72,7 @@ def accelerated(data: Observed, priors: Priors, state: State) -> tuple[State, Bo
     """
     q, S = sweep(data, priors, state.moments)
     q = rescale(priors, q)
-    m = moments(q)
+    m = moments(data, q)
     terms = data.base + prior_terms(data, priors, q)
     elbo = terms + moved_log_ratio(S, state.moments, m)
     good = (elbo >= state.bound) | (state.momentum <= 0)

@@ -103,9 +103,9 @@ def allocate(data: Observed, T: Array, V: Array) -> Allocation:
     return Allocation(g_T * V_xi, g_V * xi_T, log_ratio + shifts)
 
 
-def exposure_of_T(data: Observed, V: Array) -> Array:
-    """Σ_τ v_iτ for every t_νi: how much it could have caused."""
-    return V.sum(axis=0)[:, None]
+def exposure_of_T(data: Observed, V: Gamma) -> Array:
+    """Σ_τ E[v_iτ] for every t_νi: how much it could have caused."""
+    return V.total(axis=0)[:, None]
 
 
 def exposure_of_V(data: Observed, T: Gamma) -> Array:

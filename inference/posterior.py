@@ -51,7 +51,7 @@ def factors(posterior: Posterior) -> Factors:
 
 def _turned(gamma: Gamma) -> Gamma:
     """With its axes exchanged, by NumPy: JAX would compile a transposition for every new shape."""
-    return Gamma(*(jnp.asarray(np.asarray(parameter).T) for parameter in gamma))
+    return Gamma(*(jax.device_put(np.asarray(parameter).T) for parameter in gamma))
 
 
 class Fit(NamedTuple):

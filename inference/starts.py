@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from ..model.data import Data
@@ -71,10 +70,9 @@ def fill(start: Start | None, data: Data, priors: Priors, K: int, key: Array | N
 def first_moments(means: Start, dtype: Any) -> Moments:
     """What the first sweep reads: exp E[log] = E + 1e-12, as in the paper's program; a mean of 0 is next to none."""
     T, V, lam = (None if mean is None else np.asarray(mean, float) for mean in means)
-    tiny = float(np.finfo(dtype).tiny)
-    rates = None if lam is None else np.log(np.maximum(lam, tiny))
-    m = Moments(np.log(T.T + 1e-12), np.log(V.T + 1e-12), np.log(np.maximum(V.T, tiny)), rates)
-    return jax.tree.map(lambda x: jnp.asarray(x.astype(dtype)), m)
+    exposure, rates = (None if x is None else np.log(np.maximum(x, 1e-30)) for x in (V.sum(axis=1, keepdims=True), lam))
+    m = Moments(np.log(T.T + 1e-12), np.log(V.T + 1e-12), exposure, rates)
+    return jax.tree.map(lambda x: jax.device_put(x.astype(dtype)), m)
 
 
 def _random(data: Data, priors: Priors, K: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

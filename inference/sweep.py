@@ -27,30 +27,29 @@ class Moments(NamedTuple):
 
     T: E[log T], components × features.
     V: E[log V], samples × components.
-    mean: log E[V].
+    exposure: log Σ_τ E[V], of every component: how much its column of T could have caused.
     lam: log E[λ], components × groups; None without λ.
     """
 
     T: Array
     V: Array
-    mean: Array
+    exposure: Array
     lam: Array | None
 
 
-def moments(q: Factors) -> Moments:
+def moments(data: Observed, q: Factors) -> Moments:
     """What the next sweep reads of these factors."""
     lam = None if q.lam is None else jnp.log(q.lam.mean)
-    return Moments(q.T.log_mean, q.V.log_mean, jnp.log(q.V.mean), lam)
+    return Moments(q.T.log_mean, q.V.log_mean, jnp.log(exposure_of_T(data, q.V)), lam)
 
 
 def sweep(data: Observed, priors: Priors, m: Moments) -> tuple[Factors, Allocation]:
     """One sweep of exact coordinate ascent, and the q(S) it began with."""
     dictionary, coefficients = priors.dictionary.transpose(), priors.coefficients
-    E_V, E_lam = jnp.exp(m.mean), None if m.lam is None else jnp.exp(m.lam)
     S = allocate(data, m.T, m.V)
-    T = Gamma(dictionary.a + S.T, 1 / (dictionary.rates() + exposure_of_T(data, E_V)))
-    rates = jnp.transpose(coefficients.rates(E_lam, data)) + exposure_of_V(data, T)
-    V = Gamma(jnp.transpose(coefficients.shape) + S.V, 1 / rates)
+    T = Gamma(dictionary.a + S.T, 1 / (dictionary.rates() + jnp.exp(m.exposure)))
+    rates = jnp.transpose(coefficients.rates(None if m.lam is None else jnp.exp(m.lam), data))
+    V = Gamma(jnp.transpose(coefficients.shape) + S.V, 1 / (rates + exposure_of_V(data, T)))
     return Factors(T, V, coefficients.update(V.mean.T, data)), S
 
 

@@ -272,7 +272,7 @@ def test_start_from_the_groups_binds_components_to_them():
     z = np.arange(30) % 3
     data = as_data(rng.poisson(centres[:, z]), z)
     state = cavi.init(data, paper_priors(3), key=jax.random.key(0), init="groups")
-    T, V = np.exp(state.moments.T).T, np.exp(state.moments.mean).T
+    T, V = np.exp(state.moments.T).T, np.exp(state.moments.V).T
     for i in range(6):
         distances = [np.linalg.norm(T[:, i] - centres[:, c]) for c in range(3)]
         assert np.argmin(distances) == i // 2
@@ -361,7 +361,7 @@ def test_bound_with_an_older_q_of_S_equals_explicit_loops(family):
     old = cavi.run(data, priors, key=jax.random.key(0), max_steps=2, **PLAIN).posterior
     new = cavi.run(data, priors, start=old, max_steps=5, **PLAIN).posterior
     ready, hyper, _ = prepare(data, priors, 2)
-    seen, (m, moved) = observe(ready), (moments(factors(q)) for q in (old, new))
+    seen, (m, moved) = observe(ready), (moments(observe(ready), factors(q)) for q in (old, new))
     value = moved_log_ratio(allocate(seen, m.T, m.V), m, moved) + seen.base + prior_terms(seen, hyper, factors(new))
     held = slow(data, priors, old)["p"]
     np.testing.assert_allclose(value, reference.bound(**slow(data, priors, new, held)), rtol=1e-12)
