@@ -25,9 +25,8 @@ def prior_terms(data: Observed, priors: Priors, q: Factors) -> Array:
 
     −Σ_i (Σ_ν E_T)(Σ_τ E_V) − KL(q(T) ‖ p(T)) − E KL(q(V) ‖ p(V | λ)) − KL(q(λ) ‖ p(λ)).
     """
-    ones_N, ones_F = jnp.ones(len(q.V.a), q.V.a.dtype), jnp.ones(q.T.a.shape[1], q.T.a.dtype)
-    terms = negative_kl(q.T, priors.dictionary.expected().transpose()) @ ones_F
-    terms += ones_N @ negative_kl(q.V, priors.coefficients.expected(q.lam, data).transpose())
+    terms = _by_component(negative_kl(q.T, priors.dictionary.expected().transpose()), axis=1)
+    terms += _by_component(negative_kl(q.V, priors.coefficients.expected(q.lam, data).transpose()), axis=0)
     terms -= expected_totals(data, q.T, q.V)
     if q.lam is not None and priors.coefficients.hyperprior is not None:
         terms += negative_kl(q.lam, priors.coefficients.hyperprior.expected()).sum(axis=1)
@@ -35,16 +34,18 @@ def prior_terms(data: Observed, priors: Priors, q: Factors) -> Array:
 
 
 def moved_log_ratio(S: Allocation, old: Moments, new: Moments) -> Array:
-    """What stands in for Σ x log(M/x) when q(S) is as the old moments made it, not at its optimum for the new; no product.
+    """What stands in for Σ x log(M/x) when q(S) is as the old moments made it, not at its optimum for the new.
 
-    Σ x log(M/x) of the old, plus Σ Σ_T ∘ (L_T − L_T of the old) + Σ Σ_V ∘ (L_V − L_V of the old).
+    Σ x log(M/x) of the old, plus Σ Σ_T ∘ (L_T − L_T of the old) + Σ Σ_V ∘ (L_V − L_V of the old): no further product.
     """
-    return S.log_ratio + _sum(S.T * (new.T - old.T)) + _sum(S.V * (new.V - old.V))
+    T, V = _by_component(S.T * (new.T - old.T), axis=1), _by_component(S.V * (new.V - old.V), axis=0)
+    return S.log_ratio + jnp.sum(T + V)
 
 
-def _sum(matrix: Array) -> Array:
-    """Σ of a matrix; the product with ones lets XLA compute what is summed in one parallel loop."""
-    return jnp.sum(matrix @ jnp.ones(matrix.shape[1], matrix.dtype))
+def _by_component(matrix: Array, axis: int) -> Array:
+    """Σ along an axis, as a product with ones: so XLA computes what is summed in one parallel loop."""
+    ones = jnp.ones(matrix.shape[axis], matrix.dtype)
+    return matrix @ ones if axis == 1 else ones @ matrix
 
 
 @jax.jit

@@ -25,16 +25,14 @@ class Observed(NamedTuple):
     """The data as sweeps read them, made once a run by `observe`.
 
     X: tiles × samples per tile × features. A large X is read tile by tile, once a sweep, and M is never stored whole.
-    by_feature: Σ_τ x.
-    by_sample: Σ_ν x.
+    totals: Σ_τ x of every feature, and after them Σ_ν x of every sample.
     base: Σ_ντ [x log x − log Γ(x + 1)], the part of the bound that no factor changes.
     membership: samples × groups; None without groups.
     group_sizes: N_c = Σ_τ Δ_τc.
     """
 
     X: Array
-    by_feature: Array
-    by_sample: Array
+    totals: Array
     base: Array
     membership: Array
     group_sizes: Array
@@ -53,7 +51,7 @@ def _observe(data: Data, tile_bytes: int) -> Observed:
     cut = jnp.pad(X.T, ((0, tiles * width - N), (0, 0))).reshape(tiles, width, F)
     base = jax.lax.map(lambda x: jnp.sum(jax.scipy.special.xlogy(x, x) - gammaln(x + 1)), cut)  # a tile at a time
     sizes = None if data.membership is None else data.group_sizes
-    return Observed(cut, X.sum(axis=1), X.sum(axis=0), base.sum(), data.membership, sizes)
+    return Observed(cut, jnp.concatenate([X.sum(axis=1), X.sum(axis=0)]), base.sum(), data.membership, sizes)
 
 
 class Allocation(NamedTuple):
@@ -99,8 +97,8 @@ def allocate(data: Observed, T: Array, V: Array) -> Allocation:
         zero = jnp.zeros_like(g_T), jnp.zeros((), data.X.dtype)
         (V_xi, log_ratio), xi_T = jax.lax.scan(add, zero, (data.X, cut))
         xi_T = xi_T.reshape(tiles * width, K)[:N]
-    shifts = data.by_feature @ shift_T[0] + data.by_sample @ shift_V[:, 0]
-    return Allocation(g_T * V_xi, g_V * xi_T, log_ratio + shifts)
+    shifted = data.totals @ jnp.concatenate([shift_T[0], shift_V[:, 0]])
+    return Allocation(g_T * V_xi, g_V * xi_T, log_ratio + shifted)
 
 
 def exposure_of_T(data: Observed, V: Gamma) -> Array:

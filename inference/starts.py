@@ -68,11 +68,14 @@ def fill(start: Start | None, data: Data, priors: Priors, K: int, key: Array | N
 
 
 def first_moments(means: Start, dtype: Any) -> Moments:
-    """What the first sweep reads: exp E[log] = E + 1e-12, as in the paper's program; a mean of 0 is next to none."""
-    T, V, lam = (None if mean is None else np.asarray(mean, float) for mean in means)
-    exposure, rates = (None if x is None else np.log(np.maximum(x, 1e-30)) for x in (V.sum(axis=1, keepdims=True), lam))
-    m = Moments(np.log(T.T + 1e-12), np.log(V.T + 1e-12), exposure, rates)
-    return jax.tree.map(lambda x: jax.device_put(x.astype(dtype)), m)
+    """What the first sweep reads: exp E[log] = E + 1e-12, as in the paper's program."""
+    T, V, lam = (np.asarray(mean, float) if mean is not None else np.ones(()) for mean in means)
+
+    def log(x: np.ndarray) -> Array:
+        return jax.device_put(np.log(np.maximum(x, 1e-30)).astype(dtype))  # all sums and rates may be 0
+
+    rates = None if means.lam is None else log(lam)
+    return Moments(log(T.T + 1e-12), log(V.T + 1e-12), log(V.sum(axis=1, keepdims=True)), rates)
 
 
 def _random(data: Data, priors: Priors, K: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
