@@ -16,11 +16,11 @@ from ..model.problem import prepare
 from ..model.special import digamma
 from ..model.types import Array
 from .poisson import Allocation, Observed, allocate, expected_totals, observe
-from .posterior import Factors, Posterior, factors, match, rank_of
+from .posterior import Posterior, Transposed, match, rank_of, transposed
 from .sweep import Moments
 
 
-def prior_terms(data: Observed, priors: Priors, q: Factors) -> Array:
+def prior_terms(data: Observed, priors: Priors, q: Transposed) -> Array:
     """The bound less Σ x log(M/x) and less Σ [x log x − log Γ(x+1)]: everything that needs no product of the size of X.
 
     −Σ_i (Σ_ν E_T)(Σ_τ E_V) − KL(q(T) ‖ p(T)) − E KL(q(V) ‖ p(V | λ)) − KL(q(λ) ‖ p(λ)).
@@ -49,7 +49,7 @@ def _by_component(matrix: Array, axis: int) -> Array:
 
 
 @jax.jit
-def _bound(data: Observed, priors: Priors, q: Factors) -> Array:
+def _bound(data: Observed, priors: Priors, q: Transposed) -> Array:
     return data.base + allocate(data, q.T.log_mean, q.V.log_mean).log_ratio + prior_terms(data, priors, q)
 
 
@@ -65,7 +65,7 @@ def bound(data: Data, priors: Priors, posterior: Posterior) -> float:
         posterior: the factors, as in `Fit.posterior`.
     """
     data, priors, K = prepare(data, priors, rank_of(posterior))
-    return float(_bound(observe(data), priors, factors(match(posterior, data, priors, K))))
+    return float(_bound(observe(data), priors, transposed(match(posterior, data, priors, K))))
 
 
 def paper_bound(data: Data, priors: Priors, posterior: Posterior) -> float:

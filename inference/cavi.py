@@ -18,7 +18,7 @@ from ..model.types import Array
 from .bound import bound, paper_bound, paper_bound_gap
 from .engine import State, plain, run_batch, run_one
 from .poisson import Observed, observe
-from .posterior import Fit, Posterior, factors, match, rank_of
+from .posterior import Fit, Posterior, match, rank_of, transposed
 from .starts import Start, fill, first_moments, start
 from .sweep import Moments, moments, sweep
 
@@ -44,7 +44,7 @@ def init(
         rank = rank_of(begun)
     ready, hyper, K = prepare(data, priors, rank)
     if isinstance(begun, Posterior):
-        m = jax.jit(moments)(observe(ready), factors(match(begun, ready, hyper, K)))
+        m = jax.jit(moments)(observe(ready), transposed(match(begun, ready, hyper, K)))
     else:
         m = first_moments(fill(begun, data, priors, K, key, init), ready.X.dtype)
     shapes, _ = jax.eval_shape(lambda: sweep(observe(ready), hyper, m))

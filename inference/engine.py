@@ -14,7 +14,7 @@ from ..model.priors import Priors
 from ..model.types import Array
 from .bound import moved_log_ratio, prior_terms
 from .poisson import Observed
-from .posterior import Factors, Fit, Posterior
+from .posterior import Fit, Posterior, Transposed
 from .sweep import Moments, extrapolate, moments, rescale, sweep
 
 CHUNK = 25  # sweeps between two looks by the host: progress, Ctrl-C, checkpoints
@@ -32,7 +32,7 @@ class State(NamedTuple):
     """
 
     moments: Moments
-    factors: Factors
+    factors: Transposed
     reached: Any
     terms: Array
     bound: Array

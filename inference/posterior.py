@@ -25,7 +25,7 @@ class Posterior(NamedTuple):
     lam: Gamma | None
 
 
-class Factors(NamedTuple):
+class Transposed(NamedTuple):
     """The same the way round in which sweeps hold them (see `poisson`): samples first, features last.
 
     T: components × features; its scale may be one number per component.
@@ -40,18 +40,19 @@ class Factors(NamedTuple):
     @property
     def posterior(self) -> Posterior:
         """As users read them."""
-        b = np.broadcast_to(self.T.b, self.T.a.shape)
-        return Posterior(_turned(Gamma(self.T.a, b)), _turned(self.V), self.lam)
+        return Posterior(_turned(self.T), _turned(self.V), self.lam)
 
 
-def factors(posterior: Posterior) -> Factors:
+def transposed(posterior: Posterior) -> Transposed:
     """As sweeps hold them."""
-    return Factors(_turned(posterior.T), _turned(posterior.V), posterior.lam)
+    return Transposed(_turned(posterior.T), _turned(posterior.V), posterior.lam)
 
 
 def _turned(gamma: Gamma) -> Gamma:
-    """With its axes exchanged, by NumPy: JAX would compile a transposition for every new shape."""
-    return Gamma(*(jax.device_put(np.asarray(parameter).T) for parameter in gamma))
+    """With its axes exchanged; by NumPy where there are values: JAX would compile that for every new shape."""
+    if isinstance(gamma.a, jax.core.Tracer):
+        return gamma.broadcast(*gamma.a.shape).transpose()
+    return Gamma(*(jax.device_put(np.broadcast_to(parameter, gamma.a.shape).T) for parameter in gamma))
 
 
 class Fit(NamedTuple):

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from ..model.priors import Gamma, Priors
 from ..model.types import Array
 from .poisson import Allocation, Observed, allocate, exposure_of_T, exposure_of_V
-from .posterior import Factors
+from .posterior import Transposed
 
 
 class Moments(NamedTuple):
@@ -37,23 +37,23 @@ class Moments(NamedTuple):
     lam: Array | None
 
 
-def moments(data: Observed, q: Factors) -> Moments:
+def moments(data: Observed, q: Transposed) -> Moments:
     """What the next sweep reads of these factors."""
     lam = None if q.lam is None else jnp.log(q.lam.mean)
     return Moments(q.T.log_mean, q.V.log_mean, jnp.log(exposure_of_T(data, q.V)), lam)
 
 
-def sweep(data: Observed, priors: Priors, m: Moments) -> tuple[Factors, Allocation]:
+def sweep(data: Observed, priors: Priors, m: Moments) -> tuple[Transposed, Allocation]:
     """One sweep of exact coordinate ascent, and the q(S) it began with."""
     dictionary, coefficients = priors.dictionary.transpose(), priors.coefficients
     S = allocate(data, m.T, m.V)
     T = Gamma(dictionary.a + S.T, 1 / (dictionary.rates() + jnp.exp(m.exposure)))
     rates = jnp.transpose(coefficients.rates(None if m.lam is None else jnp.exp(m.lam), data))
     V = Gamma(jnp.transpose(coefficients.shape) + S.V, 1 / (rates + exposure_of_V(data, T)))
-    return Factors(T, V, coefficients.update(V.mean.T, data)), S
+    return Transposed(T, V, coefficients.update(V.mean.T, data)), S
 
 
-def rescale(priors: Priors, q: Factors) -> Factors:
+def rescale(priors: Priors, q: Transposed) -> Transposed:
     """The scale step (parameter expansion): (t_·i, v_i·, λ_i·) → (γt, v/γ, γλ) with the best γ_i.
 
     It leaves the likelihood alone, and p(V | λ) where there is a λ, so that in log γ the bound is A log γ − Pγ − Q/γ,
@@ -67,7 +67,7 @@ def rescale(priors: Priors, q: Factors) -> Factors:
     gamma = jnp.where(power > 0, root, 2 * inverse) / jnp.where(power > 0, 2 * rate, root)
     across, along = gamma[None, :], gamma[:, None]  # components are the rows of T and λ, and V's columns
     lam = None if q.lam is None else Gamma(q.lam.a, q.lam.b * along)
-    return Factors(Gamma(q.T.a, q.T.b * along), Gamma(q.V.a, q.V.b / across), lam)
+    return Transposed(Gamma(q.T.a, q.T.b * along), Gamma(q.V.a, q.V.b / across), lam)
 
 
 def extrapolate(m: Moments, previous: Moments, ahead: Moments, sweeps: Array) -> Moments:

@@ -10,7 +10,7 @@ from gsnmf.inference import cavi
 from gsnmf.inference.bound import moved_log_ratio, prior_terms
 from gsnmf.inference.engine import advance
 from gsnmf.inference.poisson import _observe, allocate, observe
-from gsnmf.inference.posterior import Posterior, factors
+from gsnmf.inference.posterior import Posterior, transposed
 from gsnmf.inference.sweep import moments, rescale, sweep
 from gsnmf.model import Gamma, GroupSparse, Priors, as_data
 from gsnmf.model.problem import prepare
@@ -361,8 +361,8 @@ def test_bound_with_an_older_q_of_S_equals_explicit_loops(family):
     old = cavi.run(data, priors, key=jax.random.key(0), max_steps=2, **PLAIN).posterior
     new = cavi.run(data, priors, start=old, max_steps=5, **PLAIN).posterior
     ready, hyper, _ = prepare(data, priors, 2)
-    seen, (m, moved) = observe(ready), (moments(observe(ready), factors(q)) for q in (old, new))
-    value = moved_log_ratio(allocate(seen, m.T, m.V), m, moved) + seen.base + prior_terms(seen, hyper, factors(new))
+    seen, (m, moved) = observe(ready), (moments(observe(ready), transposed(q)) for q in (old, new))
+    value = moved_log_ratio(allocate(seen, m.T, m.V), m, moved) + seen.base + prior_terms(seen, hyper, transposed(new))
     held = slow(data, priors, old)["p"]
     np.testing.assert_allclose(value, reference.bound(**slow(data, priors, new, held)), rtol=1e-12)
 
@@ -402,7 +402,7 @@ def test_scale_step_is_the_best_there_is(family):
     priors = Priors(Gamma(0.7, np.array([[1.0, 2.0]])), family)
     q = cavi.run(data, priors, key=jax.random.key(0), max_steps=2, **PLAIN).posterior
     _, hyper, _ = prepare(data, priors, 2)
-    best = rescale(hyper, factors(q)).posterior
+    best = rescale(hyper, transposed(q)).posterior
     top = cavi.bound(data, priors, best)
     assert top > cavi.bound(data, priors, q) + 1e-6
     np.testing.assert_allclose(best.T.mean @ best.V.mean, q.T.mean @ q.V.mean, rtol=1e-12)
