@@ -1,6 +1,8 @@
 # Every target makes what it needs: a fresh clone, Python 3.11+ and make are enough. uv is used when it is there.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint format bench clean
+PYTHONS := 3.11 3.12 3.13
+MATRIX ?= tests/test_arviz.py tests/test_align.py tests/test_collapsed.py tests/test_svi.py
+.PHONY: help demo test test-slow test-matrix tests-here lint format bench clean
 
 PYTHON ?= $(shell for v in 3.11 3.12 3.13 3; do command -v python$$v >/dev/null 2>&1 && python$$v -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo python$$v && break; done)
 VENV ?= .venv
@@ -31,6 +33,19 @@ test: $(VENV)/ready ## the test suite
 test-slow: $(VENV)/ready ## the tests that take minutes
 	$(BIN)/python -m pytest -m slow
 
+test-matrix: ## what depends on ArviZ and NumPyro, on every Python from 3.11 to 3.13 there is (MATRIX=tests for all)
+	@for v in $(PYTHONS); do \
+	  for p in python$$v "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/$$v.*/bin/python ""; do \
+	    test -n "$$p" && "$$p" -c '' 2>/dev/null && break; \
+	  done; \
+	  test -n "$$p" || { echo "== no Python $$v here: left out"; continue; }; \
+	  echo "== Python $$v"; $(MAKE) --no-print-directory VENV=.venv-$$v PYTHON="$$p" tests-here || exit 1; \
+	done
+
+tests-here: $(VENV)/ready
+	@$(BIN)/python -c 'from importlib.metadata import version as v; print("ArviZ", v("arviz"), "NumPyro", v("numpyro"), "JAX", v("jax"))'
+	$(BIN)/python -m pytest -q $(MATRIX)
+
 lint: $(VENV)/ready ## ruff and mypy
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -44,4 +59,4 @@ bench: $(VENV)/ready ## speed beside the floor and the peers: a table, JSON and 
 	$(BIN)/python benchmarks/run.py $(ARGS)
 
 clean: ## remove the environment and everything that was made
-	rm -rf $(VENV) demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-3.* demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -16,10 +16,13 @@ from numpy.typing import NDArray
 from . import __version__
 from .files import PathLike
 from .inference import Fit, Posterior
+from .inference.factors import Correlated, LogNormal, Point
 from .model import Gamma, GroupSparse, Names, Priors
 
-FORMAT, FORMAT_VERSION = "gsnmf-fit", 1
-FAMILIES: dict[str, Any] = {f.__name__: f for f in (Gamma, GroupSparse, Priors, Posterior)}
+FORMAT, FORMAT_VERSION = "gsnmf-fit", 2  # 2: the kind of bound, and factors other than Gammas
+FAMILIES: dict[str, Any] = {
+    f.__name__: f for f in (Gamma, GroupSparse, Priors, Posterior, LogNormal, Correlated, Point)
+}
 
 
 class Saved(NamedTuple):
@@ -37,7 +40,7 @@ def save_fit(path: PathLike, fit: Fit, priors: Priors, names: Names) -> Path:
 
     Args:
         path: with or without .npz; its folder must exist.
-        fit: from `cavi.run`; any precision, restored bit by bit.
+        fit: from `cavi.run` or `svi.run`; any precision, restored bit by bit.
         priors: those it was made with.
         names: `data.names`.
     """
@@ -58,6 +61,7 @@ def save_fit(path: PathLike, fit: Fit, priors: Priors, names: Names) -> Path:
         "num_steps": int(fit.num_steps),
         "converged": bool(fit.converged),
         "message": str(fit.message),
+        "bound": str(fit.bound),
         "posterior": posterior,
         "priors": prior,
         "names": {axis: _describe_names(axis, getattr(names, axis)) for axis in ("feature", "sample", "group")},
@@ -96,11 +100,12 @@ def load_fit(path: PathLike) -> Saved:
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as stored:
             arrays = {key: stored[key] for key in stored.files}
-        how = (description[field] for field in ("num_steps", "converged", "message"))
-        fit = Fit(_build(description["posterior"], arrays), arrays["elbo"], *how)
+        how = {field: description[field] for field in ("num_steps", "converged", "message")}
+        how["bound"] = description["bound"] if version > 1 else "augmented"
+        fit = Fit(_build(description["posterior"], arrays), arrays["elbo"], **how)
         axes: dict[str, Any] = {axis: np.asarray(n["values"], n["dtype"]) for axis, n in description["names"].items()}
         saved = Saved(fit, _build(description["priors"], arrays), Names(**axes))
-        shapes = [np.broadcast_shapes(*map(np.shape, q)) for q in (fit.posterior.T, fit.posterior.V)]
+        shapes = [np.shape(q.mean) for q in (fit.posterior.T, fit.posterior.V)]
         if shapes != [(len(saved.names.feature), shapes[1][0]), (shapes[0][1], len(saved.names.sample))]:
             raise ValueError(f"factors of shapes {shapes} for other numbers of names")
         return saved

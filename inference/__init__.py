@@ -1,7 +1,23 @@
-"""How it is learned: closed-form coordinate ascent, and the guide that hands its result to NumPyro."""
+"""How it is learned: closed-form coordinate ascent, stochastic gradients, and how their results are read and judged."""
 
-from . import cavi
+from . import cavi, svi
+from .alignment import align, invariants
+from .collapsed import Estimate, calibration, collapsed_bound, psis
+from .export import to_arviz
 from .guide import guide
 from .posterior import Fit, Posterior
 
-__all__ = ["Fit", "Posterior", "cavi", "guide"]
+__all__ = [
+    "Estimate",
+    "Fit",
+    "Posterior",
+    "align",
+    "calibration",
+    "cavi",
+    "collapsed_bound",
+    "guide",
+    "invariants",
+    "psis",
+    "svi",
+    "to_arviz",
+]

@@ -15,18 +15,25 @@ from ..model.data import Data
 from ..model.priors import Gamma, Priors
 from ..model.problem import require_counts
 from ..model.types import Array
-from .posterior import Posterior, rank_of
+from .factors import Correlated
+from .posterior import Factor, Fit, Posterior, factors_of
 
 
-def guide(posterior: Posterior) -> Callable[..., dict[str, Array]]:
+def guide(posterior: Posterior | Fit, *, together: bool = False) -> Callable[..., dict[str, Array]]:
     """The mean field q(T) q(V) q(λ) as a NumPyro guide for `group_sparse_nmf`, with the same sites and plates.
 
     Its parameters `T_a, T_b, V_a, V_b, lam_a, lam_b` (shapes and scales) start at the posterior's: `Trace_ELBO`,
     `Predictive` and `psis_diagnostic` see the posterior as it is, and `SVI` goes on from it. For the augmented model it
     also carries q(s_ν·τ) = Multinomial(x_ντ, g_T ∘ g_V / M) with g = exp E[log ·] of the same parameters.
 
+    Factors of other kinds have their own fields for parameters, as `T_loc` and `T_scale`.
+
     Args:
-        posterior: as in `Fit.posterior`; the guide takes the arguments of the model.
+        posterior: a `Fit` or its posterior; the guide takes the arguments of the model.
+        together: draw all entries of all sites in one call, an auxiliary site of which T, V and λ are functions. The
+            same q, which compiles several times faster, as JAX's Gamma sampler does so slowly, and cannot underflow
+            to 0; but an ELBO that wants the sites' own distributions, as `TraceMeanField_ELBO`, finds points.
+            `Correlated` factors are always drawn so.
 
     >>> import jax, numpyro
     >>> from gsnmf.model import Gamma, Priors, as_data, group_sparse_nmf
@@ -38,8 +45,8 @@ def guide(posterior: Posterior) -> Callable[..., dict[str, Array]]:
     >>> bool(abs(-loss - fit.elbo[-1]) < 0.3)
     True
     """
-    K = rank_of(posterior)
-    F, N = np.shape(posterior.T.a)[0], np.shape(posterior.V.a)[1]
+    posterior = factors_of(posterior)
+    (F, K), N = np.shape(posterior.T[0]), np.shape(posterior.V[0])[1]
 
     def mean_field(data: Data, priors: Priors, rank: int | None = None, augmented: bool = False) -> dict[str, Array]:
         if data.X.shape != (F, N):
@@ -47,15 +54,20 @@ def guide(posterior: Posterior) -> Callable[..., dict[str, Array]]:
         lam = None if posterior.lam is None else _param("lam", posterior.lam)
         q = Posterior(_param("T", posterior.T), _param("V", posterior.V), lam)
         feature, sample = numpyro.plate("feature", F, dim=-2), numpyro.plate("sample", N, dim=-1)
+        sites = {site: factor for site, factor in q._asdict().items() if factor is not None}
+        if isinstance(q.T, Correlated) or (together and isinstance(q.T, Gamma)):
+            each = _together(sites)
+        else:
+            each = {site: factor.distribution() for site, factor in sites.items()}
         draws = {}
         with feature, numpyro.plate("component", K, dim=-1):
-            draws["T"] = numpyro.sample("T", q.T.distribution())
+            draws["T"] = numpyro.sample("T", each["T"])
         with numpyro.plate("component", K, dim=-2):
             if q.lam is not None:
-                with numpyro.plate("group", q.lam.a.shape[1], dim=-1):
-                    draws["lam"] = numpyro.sample("lam", q.lam.distribution())
+                with numpyro.plate("group", q.lam[0].shape[1], dim=-1):
+                    draws["lam"] = numpyro.sample("lam", each["lam"])
             with sample:
-                draws["V"] = numpyro.sample("V", q.V.distribution())
+                draws["V"] = numpyro.sample("V", each["V"])
         if augmented:
             with feature, sample:
                 draws["S"] = numpyro.sample("S", _counts(data, q))
@@ -64,11 +76,50 @@ def guide(posterior: Posterior) -> Callable[..., dict[str, Array]]:
     return mean_field
 
 
-def _param(site: str, factor: Gamma) -> Gamma:
-    """The factor as NumPyro parameters."""
-    a, b = factor
-    positive = constraints.positive
-    return Gamma(numpyro.param(f"{site}_a", a, constraint=positive), numpyro.param(f"{site}_b", b, constraint=positive))
+def _param(site: str, factor: Factor) -> Factor:
+    """The factor as NumPyro parameters, positive but for locations and loadings."""
+    domain = {"loc": constraints.real, "factor": constraints.real}
+    parameters = (
+        numpyro.param(f"{site}_{name}", x, constraint=domain.get(name, constraints.positive))
+        for name, x in factor._asdict().items()
+    )
+    return type(factor)(*parameters)
+
+
+class Standard(dist.Gamma):
+    """NumPyro's Gamma, whose draws of small shapes underflow to the least positive number, not to 0."""
+
+    def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
+        """Draws with a finite density."""
+        x = super().sample(key, sample_shape)
+        return jnp.maximum(x, np.finfo(x.dtype).tiny)
+
+
+def _together(sites: dict[str, Factor]) -> dict[str, dist.Distribution]:
+    """One draw for all sites; each is then a point x, with the density that the draw's gives it.
+
+    Gamma: x = b y, y ~ Gamma(a, 1).    Correlated: x = exp y, y ~ Normal(loc, factorᵀ factor + diag(scale²)).
+    """
+
+    def flat(name: str) -> Array:
+        return jnp.concatenate([jnp.ravel(getattr(factor, name)) for factor in sites.values()])
+
+    if all(isinstance(factor, Gamma) for factor in sites.values()):
+        joint: dist.Distribution = Standard(flat("a"), 1.0).to_event(1)
+    else:
+        loadings = [factor.factor.reshape(len(factor.factor), -1) for factor in sites.values()]
+        joint = dist.LowRankMultivariateNormal(flat("loc"), jnp.concatenate(loadings, axis=1).T, flat("scale") ** 2)
+    drawn: Array = numpyro.sample("_together", joint, infer={"is_auxiliary": True})
+    points: dict[str, dist.Distribution] = {}
+    begin = 0
+    for site, factor in sites.items():
+        y = drawn[begin : begin + factor[0].size].reshape(factor[0].shape)
+        begin += factor[0].size
+        if isinstance(factor, Gamma):
+            points[site] = dist.Delta(factor.b * y, log_density=-jnp.log(factor.b) * jnp.ones_like(y))
+        else:
+            points[site] = dist.Delta(jnp.exp(y), log_density=-y)
+    return points
 
 
 class Thinning(dist.MultinomialProbs):

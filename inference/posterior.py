@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +11,10 @@ import numpy as np
 from ..model.data import Data
 from ..model.priors import Gamma, Priors
 
+# Gamma; from other families of SVI also LogNormal, Correlated and Point. They share mean, log_mean and distribution(),
+# but closed forms read a and b: a union would only move the imprecision into casts at every use.
+Factor: TypeAlias = Any
+
 
 class Posterior(NamedTuple):
     """The mean field q(T) q(V) q(λ), Gamma factors named as the model's sites.
@@ -18,11 +22,13 @@ class Posterior(NamedTuple):
     T: features × components.
     V: components × samples.
     lam: components × groups; None for a family of coefficients without λ.
+
+    The other families of `svi.run` have other factors here (see `factors`), read in the same way.
     """
 
-    T: Gamma
-    V: Gamma
-    lam: Gamma | None
+    T: Factor
+    V: Factor
+    lam: Factor | None
 
 
 class Transposed(NamedTuple):
@@ -59,11 +65,14 @@ class Fit(NamedTuple):
     """A fitted posterior and how it was reached.
 
     posterior: the factors.
-    elbo: the valid augmented bound after each sweep. The last entry, and every entry of a plain run, has q(S) at its
-        optimum for those factors; the others of an accelerated run have it as the sweep left it, which is lower.
-    num_steps: how many sweeps were made.
-    converged: whether the tolerance was met.
+    elbo: the bound after each sweep. From CAVI it is the valid augmented one: the last entry, and every entry of a
+        plain run, has q(S) at its optimum for those factors; the others of an accelerated run have it as the sweep
+        left it, which is lower. From SVI it is minus the loss of each step, a noisy estimate.
+    num_steps: how many sweeps or steps were made.
+    converged: whether the tolerance was met; from SVI, whether the bound no longer rose.
     message: why it stopped, in a sentence.
+    bound: what `elbo` holds: "augmented" (CAVI), "collapsed" (SVI; S summed out, at least as high for the same
+        factors), or "log_joint" (MAP; no bound). Never compare one with another.
     """
 
     posterior: Posterior
@@ -71,21 +80,35 @@ class Fit(NamedTuple):
     num_steps: int
     converged: bool
     message: str
+    bound: str = "augmented"
 
 
 def rank_of(posterior: Any) -> int:
     """K; also the check that this is a `Posterior` at all."""
-    if not isinstance(posterior, Posterior) or np.ndim(posterior.T.a) != 2:
+    if not isinstance(posterior, Posterior) or np.ndim(posterior.T[0]) != 2:
         raise ValueError(f"expected a Posterior, as in fit.posterior; got {type(posterior).__name__}")
-    return int(np.shape(posterior.T.a)[1])
+    return int(np.shape(posterior.T[0])[1])
 
 
-def match(posterior: Posterior, data: Data, priors: Priors, rank: int) -> Posterior:
-    """The posterior in the precision of the data, if its shapes are those of the problem."""
+def factors_of(result: Any) -> Posterior:
+    """The posterior of a `Fit`, or the `Posterior` itself."""
+    posterior = result.posterior if isinstance(result, Fit) else result
+    rank_of(posterior)
+    return posterior
+
+
+def match(posterior: Posterior, data: Data, priors: Priors, rank: int, kind: type | tuple = Gamma) -> Posterior:
+    """The posterior in the precision of the data, if its factors are of this kind and fit the problem."""
+    other = {type(q).__name__ for q in posterior if q is not None and not isinstance(q, kind)}
+    if other:
+        raise ValueError(
+            f"expected Gamma factors, which closed forms need; got {', '.join(sorted(other))} "
+            "(the means will do: start=cavi.start(T=posterior.T.mean, V=..., lam=...))"
+        )
     shapes = {"T": (data.num_features, rank), "V": (rank, data.num_samples)}
     if priors.coefficients.hyperprior is not None:
         shapes["lam"] = (rank, data.num_groups)
-    found = {site: np.broadcast_shapes(*map(np.shape, q)) for site, q in posterior._asdict().items() if q is not None}
+    found = {site: np.shape(q.mean) for site, q in posterior._asdict().items() if q is not None}
     if found != shapes:
         raise ValueError(f"expected a posterior of shapes {shapes} for these data and priors; got {found}")
     cast: Posterior = jax.tree.map(lambda x: jnp.asarray(x, data.X.dtype), posterior)

@@ -62,7 +62,7 @@ def fill(start: Start | None, data: Data, priors: Priors, K: int, key: Array | N
         return Start(given.T, given.V, lam)
     if key is None:
         raise ValueError("expected key=jax.random.key(...), or start=cavi.start(T=..., V=...); got neither")
-    rng = np.random.default_rng(np.asarray(_key_data(key)).ravel())
+    rng = np.random.default_rng(np.asarray(check_key(key)).ravel())
     T, V = METHODS[init](data, priors, K, rng)
     return Start(T if given.T is None else given.T, V if given.V is None else given.V, lam)
 
@@ -124,7 +124,7 @@ def _check_mean(name: str, values: Array | None, shape: tuple[int, int]) -> None
         raise ValueError(f"expected the start of {name} to be nonnegative and finite; got other values")
 
 
-def _key_data(key: Array) -> Array:
+def check_key(key: Array) -> Array:
     """The bits of one JAX key, of either style."""
     try:
         bits = jax.random.key_data(key)

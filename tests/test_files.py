@@ -192,7 +192,7 @@ def test_load_refuses(tmp_path: Path) -> None:
             load_fit(npz)
 
     refuses("other or damaged contents", content=good_npz[:-1] + bytes([good_npz[-1] ^ 1]))
-    refuses("format version 1 or older; got 2, written by gsnmf 9.0", format_version=2, gsnmf_version="9.0")
+    refuses("format version 2 or older; got 3, written by gsnmf 9.0", format_version=3, gsnmf_version="9.0")
     refuses("to say format 'gsnmf-fit'", format="other")
     refuses("expected .*fit.json to describe the arrays.*Laplace", priors={"family": "Laplace"})
     refuses("to describe the arrays.*missing.a", posterior=good_json["posterior"] | {"T": "missing.a"})

@@ -1,0 +1,185 @@
+"""Which component is which: those that the priors do not tell apart come back from every run in another order.
+
+Component i of one result and j of another are alike by the cosine of their shares of TV,
+
+    cos(t_i v_i, t'_j v'_j) = cos(t_i, t'_j) cos(v_i, v'_j),
+
+which no rescaling (t, v, λ) → (γt, v/γ, γλ) changes. The Hungarian method finds the permutation with the largest sum of
+them, among those that keep every component within its block: the components with the same prior.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from ..model.data import Data
+from ..model.priors import Priors
+from ..model.problem import prepare
+from ..model.types import Array
+from .posterior import Fit, Posterior, factors_of, rank_of
+
+AXIS = {"T": -1, "V": -2, "lam": -2}  # of components
+
+
+def align(result: Any, reference: Any, data: Data, priors: Priors, *, by: str = "chain") -> Any:
+    """The same result with its components in the reference's order.
+
+    Args:
+        result: a `Fit`, a `Posterior`, or draws by site, chains × draws × ... each, as
+            `mcmc.get_samples(group_by_chain=True)` gives them.
+        reference: a `Fit`, a `Posterior` or such draws (the means of their first chain count). None for draws: their
+            own first chain.
+        data: what both were fitted to.
+        priors: those they were fitted with; only components with the same hyperparameters change places.
+        by: for draws, one permutation for each "chain", by its means, or for each "draw", where chains switch labels
+            as they go; then the means of the reference are those after a first alignment with its last draw.
+
+    >>> from gsnmf.model import Gamma, as_data
+    >>> data, priors = as_data([[9.0, 0.0], [0.0, 9.0]]), Priors(Gamma(1.0, 1.0), Gamma(1.0, 1.0))
+    >>> a = np.array([[5.0, 1.0], [1.0, 9.0]])
+    >>> one = Posterior(Gamma(a, 1.0), Gamma(a, 1.0), None)
+    >>> other = Posterior(Gamma(a[:, ::-1], 1.0), Gamma(a[::-1], 1.0), None)
+    >>> align(other, one, data, priors).T.a.tolist()
+    [[5.0, 1.0], [1.0, 9.0]]
+    """
+    if by not in ("chain", "draw"):
+        raise ValueError(f"expected by to be 'chain' or 'draw'; got {by!r}")
+    if isinstance(result, Mapping):
+        return _align_draws(_check_draws(result), reference, data, priors, by)
+    posterior = factors_of(result)
+    if reference is None:
+        raise ValueError("expected a reference to align to, a Fit, a Posterior or draws; got None")
+    order = permutation(means(posterior), means(reference), blocks(data, priors, rank_of(posterior)))
+    aligned = permute(posterior, order)
+    return result._replace(posterior=aligned) if isinstance(result, Fit) else aligned
+
+
+def _align_draws(draws: dict[str, np.ndarray], reference: Any, data: Data, priors: Priors, by: str) -> dict[str, Any]:
+    block = blocks(data, priors, draws["T"].shape[-1])
+    chains = [{site: x[c] for site, x in draws.items()} for c in range(len(draws["T"]))]
+    if by == "chain":
+        to = means(draws if reference is None else reference)
+        aligned = [_take(chain, permutation(_average(chain), to, block)) for chain in chains]
+    else:
+        to = {site: x[-1] for site, x in chains[0].items()} if reference is None else means(reference)
+        if reference is None:
+            to = _average(_each(chains[0], to, block))
+        aligned = [_each(chain, to, block) for chain in chains]
+    return {site: np.stack([chain[site] for chain in aligned]) for site in draws}
+
+
+def _each(chain: dict[str, np.ndarray], to: dict[str, np.ndarray], block: np.ndarray) -> dict[str, np.ndarray]:
+    """Every draw of a chain on its own."""
+    draws = [{site: x[n] for site, x in chain.items()} for n in range(len(chain["T"]))]
+    moved = [_take(draw, permutation(draw, to, block)) for draw in draws]
+    return {site: np.stack([draw[site] for draw in moved]) for site in chain}
+
+
+def _average(chain: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Means over draws, of scales made equal: a scale that wanders would let few draws speak for all."""
+    unit = chain["T"].sum(axis=-2, keepdims=True)
+    return {"T": (chain["T"] / unit).mean(axis=0), "V": (chain["V"] * np.swapaxes(unit, -1, -2)).mean(axis=0)}
+
+
+def _take(draws: dict[str, np.ndarray], order: np.ndarray) -> dict[str, np.ndarray]:
+    return {site: np.take(x, order, axis=AXIS[site]) for site, x in draws.items()}
+
+
+def _check_draws(draws: Mapping[str, Array]) -> dict[str, np.ndarray]:
+    sites = {site: np.asarray(draws[site]) for site in AXIS if site in draws}
+    shapes = {site: x.shape for site, x in sites.items()}
+    if not {"T", "V"} <= set(sites) or any(len(shape) != 4 for shape in shapes.values()):
+        raise ValueError(f"expected draws of T and V, chains × draws × rows × columns; got shapes {shapes}")
+    if len({(shape[:2], shape[AXIS[site]]) for site, shape in shapes.items()}) > 1:
+        raise ValueError(f"expected as many chains, draws and components in all sites; got shapes {shapes}")
+    return sites
+
+
+def means(result: Any) -> dict[str, np.ndarray]:
+    """The means of T and V, by which components are known; of draws, those of the first chain."""
+    if isinstance(result, Mapping):
+        return _average({site: x[0] for site, x in _check_draws(result).items()})
+    q = factors_of(result)
+    return {"T": np.asarray(q.T.mean, float), "V": np.asarray(q.V.mean, float)}
+
+
+def blocks(data: Data, priors: Priors, rank: int) -> np.ndarray:
+    """A number for every component, the same for those whose hyperparameters are the same."""
+    data, priors, K = prepare(data, priors, rank)
+    of_V, columns = priors.coefficients.hyperparameters(data)
+    rows = [np.broadcast_to(x, (data.num_features, K)).T for x in priors.dictionary]
+    rows += [np.broadcast_to(x, (K, columns)) for x in of_V]
+    return np.asarray(np.unique(np.concatenate(rows, axis=1), axis=0, return_inverse=True)[1]).ravel()
+
+
+def permutation(mine: dict[str, np.ndarray], to: dict[str, np.ndarray], block: np.ndarray) -> np.ndarray:
+    """The order in which my components are most like the reference's; V counts where both are of the same samples.
+
+    Args:
+        mine: T, features × components, and V, components × samples.
+        to: the same of the reference.
+        block: a number for every component, as from `blocks`.
+    """
+    if mine["T"].shape != to["T"].shape:
+        raise ValueError(f"expected a reference with T of shape {mine['T'].shape}; got {to['T'].shape}")
+    alike = _cosine(to["T"].T, mine["T"].T)
+    if mine["V"].shape == to["V"].shape:
+        alike = alike * _cosine(to["V"], mine["V"])
+    order = np.arange(len(block))
+    for b in np.unique(block):
+        members = np.flatnonzero(block == b)
+        rows, columns = linear_sum_assignment(alike[np.ix_(members, members)], maximize=True)
+        order[members[rows]] = members[columns]
+    return order
+
+
+def _cosine(A: np.ndarray, B: np.ndarray) -> np.ndarray:
+    """The cosines of rows with rows; 0 for rows of zeros."""
+    A, B = (M / np.maximum(np.linalg.norm(M, axis=1, keepdims=True), np.finfo(float).tiny) for M in (A, B))
+    cosine: np.ndarray = A @ B.T
+    return cosine
+
+
+def permute(posterior: Posterior, order: np.ndarray) -> Posterior:
+    """The components of all factors in this order."""
+
+    def move(site: str, factor: Any) -> Any:
+        if factor is None:
+            return None
+        shape = np.shape(factor.mean)  # parameters may be of fewer dimensions, a loading has one more
+        full = [x if np.ndim(x) >= 2 else np.broadcast_to(x, shape) for x in factor]
+        size = len(order)
+        return type(factor)(*(x if x.shape[AXIS[site]] != size else x.take(order, axis=AXIS[site]) for x in full))
+
+    return Posterior(*(move(site, factor) for site, factor in posterior._asdict().items()))
+
+
+def invariants(draws: Any) -> Any:
+    """What data can tell: T, V and λ determine each other's scales only together, (t, v, λ) → (γt, v/γ, γλ).
+
+        TV              features × samples; needs no alignment
+        profile         t_νi / Σ_ν t_νi
+        activation      v_iτ Σ_ν t_νi
+        rate            λ_ic / Σ_ν t_νi
+
+    R-hat and effective sizes belong to these. The last three are by component: align first, as `to_arviz` does.
+
+    Args:
+        draws: what `to_arviz` returned.
+
+    Returns an `xarray.Dataset` with chains, draws and the dims of the draws, which `az.summary` and `az.rhat` take.
+    """
+    import xarray
+
+    posterior = draws["posterior"]
+    T, V = posterior["T"], posterior["V"]
+    unit = T.sum("feature")
+    found = {"TV": xarray.dot(T, V, dim="component"), "profile": T / unit, "activation": V * unit}
+    if "lam" in posterior:
+        found["rate"] = posterior["lam"] / unit
+    order = ("chain", "draw", "feature", "component", "sample", "group")
+    return xarray.Dataset({name: x.transpose(*order, missing_dims="ignore") for name, x in found.items()})

@@ -1,0 +1,229 @@
+"""Results as ArviZ reads them: chains × draws with named dims, the user's labels as coordinates."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+from numpyro import handlers
+from numpyro.infer import MCMC
+
+from ..model.data import Data
+from ..model.generative import group_sparse_nmf
+from ..model.priors import Priors
+from ..model.problem import prepare
+from ..model.types import Array
+from .alignment import align as align_components
+from .arviz_compat import gather
+from .collapsed import batch
+from .guide import guide
+from .posterior import Fit, Posterior, factors_of, match, rank_of
+from .starts import check_key
+
+DIMS = {"T": ("feature", "component"), "V": ("component", "sample"), "lam": ("component", "group")}
+STATS = {"num_steps": "n_steps", "accept_prob": "acceptance_rate", "adapt_state.step_size": "step_size"}  # as in ArviZ
+LIKELIHOODS = ("entry", "sample", None)
+ALIGN = ("chain", "draw", None)
+
+
+def to_arviz(
+    result: Any,
+    data: Data,
+    priors: Priors,
+    *,
+    key: Array | None = None,
+    num_samples: int = 1000,
+    log_likelihood: str | None = "entry",
+    posterior_predictive: bool = True,
+    align: str | None = "chain",
+    reference: Any = None,
+) -> Any:
+    """A result of any algorithm as ArviZ's InferenceData (0.23) or DataTree (1.x).
+
+    Args:
+        result: a `Fit` of CAVI or SVI or its `Posterior`, of which draws are made, with chain = 1; or a NumPyro `MCMC`
+            of NUTS or Gibbs that has run, whose draws are taken.
+        data: what it was fitted to; its names become coordinates.
+        priors: those it was fitted with.
+        key: a JAX key for the draws; `jax.random.key(0)` when left out.
+        num_samples: draws from a variational posterior.
+        log_likelihood: of every "entry" x_ντ, which is as many numbers as draws times X; of every "sample", summed
+            over its features, for leaving out whole samples; or None.
+        posterior_predictive: draws of X too, likewise large.
+        align: put the components of every "chain", or of every "draw", in the order of the reference; None leaves them.
+        reference: a `Fit`, `Posterior` or draws, as in `align`. None for the first chain: then a variational result,
+            which is one chain, stays as it is.
+
+    Groups: posterior (T, V, lam), posterior_predictive (X), log_likelihood (X), observed_data (X), and sample_stats: of
+    MCMC what the sampler recorded, of a `Fit` the trace of its bound by `step`, under the name of the bound
+    (`augmented_bound`, `collapsed_bound`, `log_joint`). Dims: feature, component, sample, group. `sample` is a column
+    of X: `az.extract` needs `combined=False`, as it would use that name for draws.
+
+    Draws of a MAP estimate are one point over and over: `az.loo` has nothing to weigh there, and 1.x refuses it.
+    A variational posterior is narrower than the true one: what ArviZ says of its draws (`az.loo`, `az.compare`) is only
+    as good as `psis` of it.
+
+    >>> from gsnmf.inference import cavi
+    >>> from gsnmf.model import Gamma, Priors, as_data
+    >>> data = as_data([[3.0, 1.0], [0.0, 2.0]], sample_names=["a", "b"])
+    >>> priors = Priors(Gamma(1.0, 1.0), Gamma(1.0, 1.0))
+    >>> fit = cavi.run(data, priors, key=jax.random.key(0), rank=1)
+    >>> draws = to_arviz(fit, data, priors, num_samples=10)
+    >>> draws["posterior"]["V"].dims, draws["posterior"]["V"].coords["sample"].values.tolist()
+    (('chain', 'draw', 'component', 'sample'), ['a', 'b'])
+    """
+    import xarray
+
+    if log_likelihood not in LIKELIHOODS or align not in ALIGN:
+        raise ValueError(
+            f"expected log_likelihood among {LIKELIHOODS} and align among {ALIGN}; got {log_likelihood!r} and {align!r}"
+        )
+    if isinstance(num_samples, bool) or not isinstance(num_samples, (int, np.integer)) or num_samples < 1:
+        raise ValueError(f"expected num_samples to be a whole number ≥ 1; got {num_samples!r}")
+    key = jax.random.key(0) if key is None else key
+    check_key(key)
+    key_draws, key_X = jax.random.split(key)
+    if isinstance(result, MCMC):
+        draws, stats = _sampled(result)
+    else:
+        draws, stats = _drawn(result, data, priors, key_draws, num_samples), _trace(result)
+    _check_shapes(draws, data, priors)
+    if align is not None and (reference is not None or isinstance(result, MCMC)):
+        draws = align_components(draws, reference, data, priors, by=align)
+    chains, length, _, K = draws["T"].shape
+    coords = {
+        "chain": np.arange(chains),
+        "draw": np.arange(length),
+        "component": np.arange(K),
+        **{axis: labels(getattr(data.names, axis)) for axis in ("feature", "sample", "group")},
+    }
+
+    def dataset(variables: dict[str, tuple]) -> Any:
+        used = {dim for dims, _ in variables.values() for dim in dims}
+        return xarray.Dataset(variables, {d: values for d, values in coords.items() if d in used}, _attributes(result))
+
+    groups = {"posterior": dataset({site: (("chain", "draw", *DIMS[site]), x) for site, x in draws.items()})}
+    both = _predict(draws, data, priors, key_X, log_likelihood, posterior_predictive)
+    for group, X in both.items():
+        dims = ("sample",) if X.ndim == 3 else ("feature", "sample")
+        groups[group] = dataset({"X": (("chain", "draw", *dims), X)})
+    if stats:
+        groups["sample_stats"] = dataset(stats)
+    groups["observed_data"] = dataset({"X": (("feature", "sample"), np.asarray(data.X))})
+    return gather(groups)
+
+
+def _drawn(result: Fit | Posterior, data: Data, priors: Priors, key: Array, num: int) -> dict[str, np.ndarray]:
+    """One chain of draws from q."""
+    if not isinstance(result, (Fit, Posterior)):
+        raise ValueError(f"expected a Fit, a Posterior or a NumPyro MCMC that has run; got {type(result).__name__}")
+    ready, priors, K = prepare(data, priors, rank_of(factors_of(result)))
+    q = match(factors_of(result), ready, priors, K, tuple)
+    size = batch(ready.X.size, num)
+    keys = jax.random.split(key, (-(-num // size), size))
+    parts = [jax.device_get(_draw(q, ready, priors, some)) for some in keys]
+    return {s: np.concatenate([part[s] for part in parts])[None, :num] for s in DIMS if s in parts[0]}
+
+
+@jax.jit
+def _draw(q: Posterior, data: Data, priors: Priors, keys: Array) -> dict[str, Array]:
+    def one(key: Array) -> dict[str, Array]:
+        drawn: dict[str, Array] = handlers.seed(guide(q, together=True), key)(data, priors, rank=rank_of(q))
+        return drawn
+
+    return jax.vmap(one)(keys)
+
+
+def _sampled(mcmc: MCMC) -> tuple[dict[str, np.ndarray], dict[str, tuple]]:
+    """The draws of a sampler, and what it recorded of each."""
+    try:
+        samples, extra = mcmc.get_samples(group_by_chain=True), mcmc.get_extra_fields(group_by_chain=True)
+    except AssertionError:  # NumPyro's way to say that it has not run
+        samples, extra = {}, {}
+    draws = {site: np.asarray(samples[site]) for site in DIMS if site in samples}
+    if not {"T", "V"} <= set(draws):
+        raise ValueError(f"expected an MCMC that has run and collected T and V; got {sorted(samples) or 'no samples'}")
+    if "potential_energy" in extra:
+        extra = {"lp": -extra["potential_energy"]} | extra
+    fields = {STATS.get(name, name.replace(".", "_")): np.asarray(x) for name, x in extra.items()}
+    stats = {name: (("chain", "draw"), x) for name, x in fields.items() if x.ndim == 2 and x.dtype.kind in "biuf"}
+    return draws, stats
+
+
+def _trace(result: Fit | Posterior) -> dict[str, tuple]:
+    if not isinstance(result, Fit):
+        return {}
+    name = result.bound if result.bound == "log_joint" else f"{result.bound}_bound"
+    return {name: (("step",), np.asarray(result.elbo, float))}
+
+
+def _check_shapes(draws: dict[str, np.ndarray], data: Data, priors: Priors) -> None:
+    _, _, K = prepare(data, priors, draws["T"].shape[-1])
+    wanted = {"T": (data.num_features, K), "V": (K, data.num_samples), "lam": (K, data.num_groups)}
+    found = {site: x.shape[2:] for site, x in draws.items()}
+    wanted = {s: shape for s, shape in wanted.items() if s != "lam" or priors.coefficients.hyperprior is not None}
+    if found != wanted:
+        raise ValueError(f"expected draws of shapes {wanted} for these data and priors; got {found}")
+
+
+def _predict(
+    draws: dict[str, np.ndarray], data: Data, priors: Priors, key: Array, likelihood: str | None, predictive: bool
+) -> dict[str, np.ndarray]:
+    """The groups about X that are wanted, by chain and draw."""
+    if likelihood is None and not predictive:
+        return {}
+    data, priors, K = prepare(data, priors, draws["T"].shape[-1])
+    chains, length = draws["T"].shape[:2]
+    num = chains * length
+    flat = {site: x.reshape(num, *x.shape[2:]) for site, x in draws.items()}
+    size = batch(data.X.size, num)
+    made: list[dict[str, np.ndarray]] = []
+    for begin in range(0, num, size):
+        some = {site: x[np.arange(begin, begin + size) % num] for site, x in flat.items()}  # the last is filled up
+        keys = jax.random.split(jax.random.fold_in(key, begin), size)
+        made.append(jax.device_get(_look(some, keys, data, priors, K, likelihood, predictive)))
+    joined = {group: np.concatenate([part[group] for part in made])[:num] for group in made[0]}
+    return {group: x.reshape(chains, length, *x.shape[1:]) for group, x in joined.items()}
+
+
+@partial(jax.jit, static_argnames=("rank", "likelihood", "predictive"))
+def _look(
+    draws: dict[str, Array],
+    keys: Array,
+    data: Data,
+    priors: Priors,
+    rank: int,
+    likelihood: str | None,
+    predictive: bool,
+) -> dict[str, Array]:
+    """What the model says of X given each draw: its log density there, and a new X."""
+
+    def one(draw: dict[str, Array], key: Array) -> dict[str, Array]:
+        X = handlers.trace(handlers.substitute(group_sparse_nmf, draw)).get_trace(data, priors, rank=rank)["X"]
+        found = {}
+        if likelihood is not None:
+            density = X["fn"].log_prob(X["value"])
+            found["log_likelihood"] = density if likelihood == "entry" else density.sum(axis=0)
+        if predictive:
+            found["posterior_predictive"] = X["fn"].sample(key)
+        return found
+
+    return jax.vmap(one)(draws, keys)
+
+
+def labels(names: np.ndarray) -> np.ndarray:
+    """Names that netCDF can hold: numbers, truth values and text as they are, anything else as text."""
+    if names.ndim == 1 and names.dtype.kind in "biufU":
+        return names
+    return np.asarray([str(name.tolist() if isinstance(name, np.ndarray) else name) for name in names])
+
+
+def _attributes(result: Any) -> dict[str, str]:
+    from .. import __version__
+
+    attributes = {"inference_library": "gsnmf", "inference_library_version": __version__}
+    if isinstance(result, Fit):
+        attributes |= {"bound": result.bound, "message": result.message}
+    return attributes

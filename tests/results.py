@@ -1,0 +1,66 @@
+"""One small problem and its results by every algorithm, each made once a process."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpyro.infer import MCMC, NUTS
+
+from gsnmf.inference import Fit, Posterior, cavi, svi
+from gsnmf.inference.factors import Correlated, LogNormal, Point
+from gsnmf.model import Gamma, GroupSparse, Priors, as_data, group_sparse_nmf
+
+K = 2
+X = np.random.default_rng(0).poisson(3.0, size=(4, 6)) + 0.25  # fractions, as of pixels
+DATA = as_data(X, list("abbaab"), feature_names=list("wxyz"), sample_names=[f"s{n}" for n in range(6)])
+PRIORS = Priors(Gamma(1.2, 2.0), GroupSparse(Gamma(2.0, 0.5)))  # shapes above 1: there is a MAP estimate
+KINDS = ("gamma", "normal", "correlated", "point")
+
+
+@functools.cache
+def cavi_fit():
+    return cavi.run(DATA, PRIORS, key=jax.random.key(1), rank=K, max_steps=300, tol=None)
+
+
+@functools.cache
+def svi_fit(family="gamma", num_steps=600):
+    return svi.run(
+        DATA, PRIORS, family, key=jax.random.key(2), start=cavi_fit(), num_steps=num_steps, progress_bar=False
+    )
+
+
+@functools.cache
+def nuts():
+    mcmc = MCMC(
+        NUTS(group_sparse_nmf),
+        num_warmup=150,
+        num_samples=150,
+        num_chains=2,
+        chain_method="sequential",
+        progress_bar=False,
+    )
+    mcmc.run(jax.random.key(3), DATA, PRIORS, rank=K, extra_fields=("diverging", "accept_prob", "potential_energy"))
+    return mcmc
+
+
+@functools.cache
+def posterior(kind):
+    """CAVI's factors, turned into those of another kind without fitting them."""
+    rng = np.random.default_rng(4)
+
+    def turn(q):
+        loc, scale = q.log_mean, 1 / jnp.sqrt(q.a)
+        if kind == "normal":
+            return LogNormal(loc, scale)
+        if kind == "correlated":
+            return Correlated(loc, scale, jnp.asarray(rng.normal(0, 0.2, (3, *loc.shape))))
+        return Point(q.mean) if kind == "point" else q
+
+    return Posterior(*map(turn, cavi_fit().posterior))
+
+
+def made(kind):
+    """A `Fit` with such factors."""
+    bound = {"gamma": "augmented", "point": "log_joint"}.get(kind, "collapsed")
+    return Fit(posterior(kind), np.linspace(-90.0, -80.0, 7), 7, True, "Made by hand.", bound)
