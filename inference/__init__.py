@@ -1,6 +1,6 @@
-"""How it is learned: closed-form coordinate ascent, stochastic gradients, and how their results are read and judged."""
+"""How it is learned: closed-form coordinate ascent, stochastic gradients, Markov chains; how results are read, judged."""
 
-from . import cavi, svi
+from . import cavi, mcmc, svi
 from .alignment import align, invariants
 from .collapsed import Estimate, calibration, collapsed_bound, psis
 from .export import to_arviz
@@ -17,6 +17,7 @@ __all__ = [
     "collapsed_bound",
     "guide",
     "invariants",
+    "mcmc",
     "psis",
     "svi",
     "to_arviz",

@@ -21,8 +21,9 @@ def prepare(data: Data, priors: Priors, rank: int | None = None) -> tuple[Data, 
     """
     if not isinstance(data, Data):
         raise ValueError(f"expected Data, as made by as_data(X, groups); got {type(data).__name__}")
-    largest = np.finfo(jnp.result_type(float)).max
-    if not isinstance(data.X, jax.core.Tracer) and data.X.dtype.itemsize > 4 and data.X.max() > largest:
+    largest, size = np.finfo(jnp.result_type(float)).max, jnp.result_type(float).itemsize
+    known = not isinstance(data.X, jax.core.Tracer)
+    if known and data.X.dtype.itemsize > size and np.asarray(data.X).max() > largest:  # NumPy's, as we may be in a jit
         raise ValueError(f"expected X below {largest:.1e}, the largest number at this precision; got {data.X.max()}")
     if not isinstance(priors, Priors) or not isinstance(priors.dictionary, Gamma):
         raise ValueError(f"expected Priors(dictionary=Gamma(...), coefficients=...); got {priors!r}")

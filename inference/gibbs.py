@@ -1,0 +1,188 @@
+"""Gibbs sampling of the augmented model, as a NumPyro kernel.
+
+s_ν·τ | T, V    ~ Multinomial(x_ντ, t_νi v_iτ / (TV)_ντ)
+t_νi  | S, V    ~ Gamma(aᵗ + Σ_τ s, (1/bᵗ + Σ_τ v)⁻¹)
+v_iτ  | S, T, λ ~ Gamma(1 + Σ_ν s, (λ_{i z_τ} + Σ_ν t)⁻¹)
+λ_ic  | V       ~ Gamma(aˡ + N_c, (1/bˡ + Σ_{τ∈c} v)⁻¹)
+γ_i             ~ γ^(A−1) exp(−Pγ − Q/γ),  (t_·i, v_i·, λ_i·) → (γt, v/γ, γλ)
+
+The last is the scale move, generalised Gibbs on the group of scales with its Haar measure dγ/γ: the likelihood does not
+see it, and without it a chain creeps along that direction. A, P and Q are what the priors say of it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpyro import handlers
+from numpyro.infer.mcmc import MCMCKernel
+from numpyro.util import is_prng_key
+
+from ..model.data import Data
+from ..model.generative import group_sparse_nmf
+from ..model.priors import Gamma, Priors
+from ..model.problem import prepare, require_counts
+from ..model.types import Array
+from .scale import draw_scale
+
+Sites = dict[str, Array]
+
+
+class GibbsState(NamedTuple):
+    """Where a chain stands.
+
+    i: sweeps made.
+    z: the values of T, V and, if the family has it, lam.
+    rng_key: for the next sweep.
+    """
+
+    i: Array
+    z: Sites
+    rng_key: Array
+
+
+class Gibbs(MCMCKernel):
+    """Conjugate Gibbs sampling as a kernel of NumPyro's `MCMC`, which takes the arguments of the model.
+
+    Args:
+        scale_move: whether every sweep ends with the scale move.
+
+    A chain starts at `init_params`, values of the sites as they are, or at a draw from the prior. S is drawn, used and
+    forgotten: the sites are those of the marginal model, which is `model`.
+
+        mcmc = numpyro.infer.MCMC(Gibbs(), num_warmup=500, num_samples=1000)
+        mcmc.run(jax.random.key(0), data, priors)
+
+    `mcmc.run_gibbs` does this from a better start.
+    """
+
+    sample_field = "z"
+
+    def __init__(self, scale_move: bool = True) -> None:
+        self.scale_move = scale_move
+
+    @property
+    def model(self) -> Any:
+        """The marginal model: what the draws are draws of."""
+        return group_sparse_nmf
+
+    def init(
+        self, rng_key: Array, num_warmup: int, init_params: Sites | None, model_args: tuple, model_kwargs: dict
+    ) -> GibbsState:
+        """The state of one chain, or of several for several keys."""
+        data, priors, K = prepare(*model_args, **model_kwargs)
+        require_counts(data)
+
+        def one(key: Array, z: Sites | None) -> GibbsState:
+            begin, ahead = jax.random.split(key)
+            return GibbsState(jnp.zeros((), int), z or draw_prior(begin, data, priors, K), ahead)
+
+        return one(rng_key, init_params) if is_prng_key(rng_key) else jax.vmap(one)(rng_key, init_params)
+
+    def sample(self, state: GibbsState, model_args: tuple, model_kwargs: dict) -> GibbsState:
+        """One sweep of one chain, or of all that the state holds."""
+        data, priors, _ = prepare(*model_args, **model_kwargs)
+
+        def one(state: GibbsState) -> GibbsState:
+            now, ahead = jax.random.split(state.rng_key)
+            return GibbsState(state.i + 1, sweep(now, data, priors, state.z, self.scale_move), ahead)
+
+        return one(state) if is_prng_key(state.rng_key) else jax.vmap(one)(state)
+
+
+def sweep(key: Array, data: Data, priors: Priors, z: Sites, scale_move: bool = True) -> Sites:
+    """One draw of S, T, V and λ, each given the others, and the scale move.
+
+    Args:
+        key: a JAX key.
+        data: as `prepare` leaves them, X whole numbers.
+        priors: as `prepare` leaves them.
+        z: the values of the sites.
+        scale_move: whether to end with it.
+    """
+    dictionary, coefficients = priors
+    thinning, units, scale = jax.random.split(key, 3)
+    S = thin(thinning, data.X, z["T"], z["V"])
+    lam = coefficients.update(z["V"], data)
+    # The shapes depend on S and on how many samples there are, not on the values of T, V and λ. So one call draws for
+    # all three, and the scales are put in one after the other: JAX's sampler takes seconds to compile.
+    shapes = [dictionary.shape + S.T, coefficients.shape + S.V] + ([] if lam is None else [lam.a])
+    T, V, *rest = _standard_gammas(units, shapes)
+    T = positive(T / (dictionary.rates() + z["V"].sum(axis=1)[None, :]))
+    V = positive(V / (coefficients.rates(z.get("lam"), data) + T.sum(axis=0)[:, None]))
+    lam = coefficients.update(V, data)
+    z = {"T": T, "V": V} | ({} if lam is None else {"lam": positive(rest[0] * lam.b)})
+    return rescale(scale, priors, z) if scale_move else z
+
+
+class Counts(NamedTuple):
+    """What T and V need of S.
+
+    T: Σ_τ s, features × components.
+    V: Σ_ν s, components × samples.
+    """
+
+    T: Array
+    V: Array
+
+
+def thin(key: Array, X: Array, T: Array, V: Array) -> Counts:
+    """Share out X: s_i given s_1, ..., s_(i−1) is Binomial(x − Σ_{j<i} s_j, t_i v_i / Σ_{j≥i} t_j v_j).
+
+    One component at a time, so that no array of F×K×N is formed. Where a binomial costs as much as it does, the sum in
+    the denominator is cheap to form anew for each component; what a running difference leaves is rounding.
+    """
+    K = T.shape[1]
+    tiny = np.finfo(X.dtype).tiny
+
+    def one(left: Array, component: tuple[Array, Array]) -> tuple[Array, tuple[Array, Array]]:
+        i, key = component
+        rest = jnp.where(jnp.arange(K)[None, :] >= i, T, 0) @ V
+        share = T[:, i, None] * V[i, None, :] / jnp.maximum(rest, tiny)  # 0/0 only where every product underflows
+        s = jax.random.binomial(key, left, jnp.minimum(share, 1))
+        return left - s, (s.sum(axis=1), s.sum(axis=0))
+
+    last, (by_feature, by_sample) = jax.lax.scan(one, X, (jnp.arange(K - 1), jax.random.split(key, K - 1)))
+    return Counts(
+        jnp.concatenate([by_feature.T, last.sum(axis=1)[:, None]], axis=1),
+        jnp.concatenate([by_sample, last.sum(axis=0)[None, :]], axis=0),
+    )
+
+
+def rescale(key: Array, priors: Priors, z: Sites) -> Sites:
+    """The scale move: (t_·i, v_i·, λ_i·) → (γt, v/γ, γλ) with γ_i from its exact conditional."""
+    a, b = priors.dictionary
+    T, V, lam = z["T"], z["V"], z.get("lam")
+    power, rate, inverse = priors.coefficients.scaling(_point(V), None if lam is None else _point(lam))
+    power += jnp.broadcast_to(a, T.shape).sum(axis=0)
+    rate += (T / b).sum(axis=0)
+    gamma = draw_scale(key, power, rate, inverse)
+    across, along = gamma[None, :], gamma[:, None]  # components are T's columns, and the rows of V and λ
+    moved = {"T": T * across, "V": V / along} | ({} if lam is None else {"lam": lam * along})
+    return {site: positive(values) for site, values in moved.items()}
+
+
+def draw_prior(key: Array, data: Data, priors: Priors, rank: int) -> Sites:
+    """The sites of the model, drawn from the prior."""
+    trace = handlers.trace(handlers.seed(group_sparse_nmf, key)).get_trace(data, priors, rank=rank)
+    return {name: trace[name]["value"] for name in ("T", "V", "lam") if name in trace}
+
+
+def _point(values: Array) -> Gamma:
+    """What is known exactly, to who asks for a mean."""
+    return Gamma(values, jnp.ones_like(values))
+
+
+def positive(values: Array) -> Array:
+    """A Gamma of small shape underflows to 0, where its density is infinite."""
+    return jnp.maximum(values, np.finfo(values.dtype).tiny)
+
+
+def _standard_gammas(key: Array, shapes: list[Array]) -> list[Array]:
+    """A matrix of Gamma(a, 1) for each matrix of a."""
+    flat = jax.random.gamma(key, jnp.concatenate([a.ravel() for a in shapes]))
+    parts = jnp.split(flat, np.cumsum([a.size for a in shapes])[:-1])
+    return [part.reshape(a.shape) for part, a in zip(parts, shapes, strict=True)]
