@@ -1,4 +1,4 @@
-"""How it is learned: closed-form coordinate ascent, stochastic gradients, Markov chains; how results are read, judged."""
+"""How it is learned: closed forms, stochastic gradients, Markov chains; and how their results are read and judged."""
 
 from . import cavi, mcmc, svi
 from .alignment import align, invariants
