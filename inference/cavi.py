@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
+from ..model.checks import whole
 from ..model.data import Data
 from ..model.priors import Priors
 from ..model.problem import prepare
@@ -190,8 +191,7 @@ def _stack(trees: Sequence[Any]) -> Any:
 
 
 def _check_options(max_steps: int, tol: float | None, accelerate: bool) -> None:
-    if isinstance(max_steps, bool) or not isinstance(max_steps, (int, np.integer)) or max_steps < 1:
-        raise ValueError(f"expected max_steps to be a whole number ≥ 1; got {max_steps!r}")
+    whole("max_steps", max_steps, 1)
     if tol is not None and not (isinstance(tol, (int, float, np.number)) and 0 <= tol < np.inf):
         raise ValueError(f"expected tol to be None or a number ≥ 0; got {tol!r}")
     if not isinstance(accelerate, (bool, np.bool)):

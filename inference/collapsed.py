@@ -22,6 +22,7 @@ from numpyro import handlers
 from numpyro.infer import Trace_ELBO, psis_diagnostic
 from numpyro.infer.util import log_density
 
+from ..model.checks import whole
 from ..model.data import Data
 from ..model.generative import group_sparse_nmf
 from ..model.priors import Priors
@@ -77,8 +78,8 @@ def collapsed_bound(
     >>> bool(abs(bound.value - fit.elbo[-1]) < 4 * bound.error)  # with one component S = X: the bounds agree
     True
     """
-    num_samples = _whole("num_samples", num_samples, 2)
-    num_importance = _whole("num_importance", num_importance, 1)
+    num_samples = whole("num_samples", num_samples, 2)
+    num_importance = whole("num_importance", num_importance, 1)
     weights = log_weights(result, data, priors, key=key, num_samples=num_samples * num_importance)
     terms = jax.scipy.special.logsumexp(weights.reshape(num_samples, num_importance), axis=1) - np.log(num_importance)
     return estimate(np.asarray(terms, float))
@@ -129,7 +130,7 @@ def psis(result: Fit | Posterior, data: Data, priors: Priors, *, key: Array, num
     >>> psis(fit, data, priors, key=jax.random.key(1)) > 0
     True
     """
-    num_samples = _whole("num_samples", num_samples, 25)  # fewer leave less than the five of the tail it needs
+    num_samples = whole("num_samples", num_samples, 25)  # fewer leave less than the five of the tail it needs
     check_key(key)
     data, priors, q = _ready(result, data, priors)
     size = num_samples if data.X.size * num_samples <= ENTRIES else batch(data.X.size, num_samples)
@@ -168,8 +169,8 @@ def calibration(
     from numpyro.infer.calibration import vsbc_diagnostic
 
     for name, number in {"num_simulations": num_simulations, "num_samples": num_samples}.items():
-        _whole(name, number, 2)
-    _whole("num_sweeps", num_sweeps, 1)
+        whole(name, number, 2)
+    whole("num_sweeps", num_sweeps, 1)
     check_key(key)
     begun = cavi.init(data, priors, key=key, rank=rank)
     data, priors, K = prepare(data, priors, rank)
@@ -200,9 +201,3 @@ def _ready(result: Fit | Posterior, data: Data, priors: Priors) -> tuple[Data, P
         raise ValueError("expected a posterior with a density; got a point (a MAP estimate), for which no bound exists")
     data, priors, K = prepare(data, priors, rank_of(q))
     return data, priors, match(q, data, priors, K, tuple)
-
-
-def _whole(name: str, value: int, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-        raise ValueError(f"expected {name} to be a whole number ≥ {least}; got {value!r}")
-    return int(value)

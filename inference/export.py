@@ -10,6 +10,7 @@ import numpy as np
 from numpyro import handlers
 from numpyro.infer import MCMC
 
+from ..model.checks import whole
 from ..model.data import Data
 from ..model.generative import group_sparse_nmf
 from ..model.priors import Priors
@@ -80,8 +81,7 @@ def to_arviz(
         raise ValueError(
             f"expected log_likelihood among {LIKELIHOODS} and align among {ALIGN}; got {log_likelihood!r} and {align!r}"
         )
-    if isinstance(num_samples, bool) or not isinstance(num_samples, (int, np.integer)) or num_samples < 1:
-        raise ValueError(f"expected num_samples to be a whole number ≥ 1; got {num_samples!r}")
+    whole("num_samples", num_samples, 1)
     key = jax.random.key(0) if key is None else key
     check_key(key)
     key_draws, key_X = jax.random.split(key)

@@ -154,12 +154,8 @@ def thin(key: Array, X: Array, T: Array, V: Array) -> Counts:
 
 def rescale(key: Array, priors: Priors, z: Sites) -> Sites:
     """The scale move: (t_·i, v_i·, λ_i·) → (γt, v/γ, γλ) with γ_i from its exact conditional."""
-    a, b = priors.dictionary
     T, V, lam = z["T"], z["V"], z.get("lam")
-    power, rate, inverse = priors.coefficients.scaling(_point(V), None if lam is None else _point(lam))
-    power += jnp.broadcast_to(a, T.shape).sum(axis=0)
-    rate += (T / b).sum(axis=0)
-    gamma = draw_scale(key, power, rate, inverse)
+    gamma = draw_scale(key, *priors.scaling(_point(T), _point(V), None if lam is None else _point(lam)))
     across, along = gamma[None, :], gamma[:, None]  # components are T's columns, and the rows of V and λ
     moved = {"T": T * across, "V": V / along} | ({} if lam is None else {"lam": lam * along})
     return {site: positive(values) for site, values in moved.items()}

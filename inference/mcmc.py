@@ -12,6 +12,7 @@ from numpyro.infer import MCMC, NUTS
 from numpyro.infer.mcmc import MCMCKernel
 from numpyro.infer.util import unconstrain_fn
 
+from ..model.checks import whole
 from ..model.data import Data
 from ..model.generative import group_sparse_nmf
 from ..model.priors import Priors
@@ -80,7 +81,7 @@ def run_nuts(
     """
     options = _options(num_warmup, num_samples, num_chains, thinning, chain_method, progress_bar)
     problem = _begin(data, priors, key, rank, start, init, num_chains)
-    kernel = NUTS(  # type: ignore[no-untyped-call]  # NumPyro's own
+    kernel = NUTS(
         group_sparse_nmf,
         dense_mass=dense_mass,
         target_accept_prob=target_accept_prob,
@@ -90,7 +91,7 @@ def run_nuts(
     def free(z: Sites) -> Sites:
         """Where NUTS moves: without constraints."""
         args, kwargs = (problem.data, problem.priors), {"rank": problem.rank}
-        return cast(Sites, unconstrain_fn(group_sparse_nmf, args, kwargs, z))  # type: ignore[no-untyped-call]  # likewise
+        return cast(Sites, unconstrain_fn(group_sparse_nmf, args, kwargs, z))
 
     problem = problem._replace(z=jax.jit(jax.vmap(free))(problem.z))
     return _run(kernel, problem, options, extra_fields)
@@ -196,9 +197,9 @@ def _filled(means: Start, given: Start | None, data: Data, priors: Priors) -> Si
 
 def _run(kernel: MCMCKernel, problem: _Problem, options: dict[str, Any], extra_fields: Sequence[str] = ()) -> MCMC:
     """The chains; a single one has no axis of chains in NumPyro."""
-    mcmc = MCMC(kernel, **options)  # type: ignore[no-untyped-call]  # NumPyro's own
+    mcmc = MCMC(kernel, **options)
     z = problem.z if options["num_chains"] > 1 else {site: values[0] for site, values in problem.z.items()}
-    mcmc.run(  # type: ignore[no-untyped-call]  # likewise
+    mcmc.run(
         problem.key, problem.data, problem.priors, rank=problem.rank, init_params=z, extra_fields=tuple(extra_fields)
     )
     return mcmc
@@ -209,13 +210,9 @@ def _options(
 ) -> dict[str, Any]:
     """What NumPyro's `MCMC` is told, checked."""
     numbers = {"num_warmup": num_warmup, "num_samples": num_samples, "num_chains": num_chains, "thinning": thinning}
-    for name, value in numbers.items():
-        least = 0 if name == "num_warmup" else 1
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-            raise ValueError(f"expected {name} to be a whole number ≥ {least}; got {value!r}")
+    numbers = {name: whole(name, value, 0 if name == "num_warmup" else 1) for name, value in numbers.items()}
     if thinning > num_samples:
         raise ValueError(f"expected thinning ≤ num_samples={num_samples}, lest no draw be kept; got {thinning}")
     if chain_method not in METHODS:
         raise ValueError(f"expected chain_method to be one of {', '.join(map(repr, METHODS))}; got {chain_method!r}")
-    whole = {name: int(value) for name, value in numbers.items()}
-    return {**whole, "chain_method": chain_method, "progress_bar": progress_bar}
+    return {**numbers, "chain_method": chain_method, "progress_bar": progress_bar}

@@ -18,6 +18,7 @@ from numpyro.primitives import Messenger
 from sklearn.exceptions import ConvergenceWarning
 from tqdm.auto import tqdm
 
+from ..model.checks import whole
 from ..model.data import Data
 from ..model.generative import group_sparse_nmf
 from ..model.priors import Gamma, Priors
@@ -150,8 +151,7 @@ def _check(family: str, key: Array, num_steps: int, num_particles: int, num_samp
     check_key(key)
     least = {"num_steps": (num_steps, 1), "num_particles": (num_particles, 1), "num_samples": (num_samples, 2)}
     for name, (value, low) in least.items():
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < low:
-            raise ValueError(f"expected {name} to be a whole number ≥ {low}; got {value!r}")
+        whole(name, value, low)
     return NAMES[family]
 
 

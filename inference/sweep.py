@@ -59,10 +59,7 @@ def rescale(priors: Priors, q: Transposed) -> Transposed:
     It leaves the likelihood alone, and p(V | λ) where there is a λ, so that in log γ the bound is A log γ − Pγ − Q/γ,
     concave, with A, P, Q from the priors that it does change. Its maximiser γ = (A + √(A² + 4PQ)) / 2P cannot lower it.
     """
-    a, b = priors.dictionary.transpose()
-    power, rate, inverse = priors.coefficients.scaling(q.V.transpose(), q.lam)
-    power += jnp.broadcast_to(a, q.T.a.shape).sum(axis=1)
-    rate += Gamma(q.T.a, q.T.b / b).total(axis=1)
+    power, rate, inverse = priors.scaling(q.T.transpose(), q.V.transpose(), q.lam)
     root = jnp.abs(power) + jnp.sqrt(power**2 + 4 * rate * inverse)  # of one sign: no digits are lost
     gamma = jnp.where(power > 0, root, 2 * inverse) / jnp.where(power > 0, 2 * rate, root)
     across, along = gamma[None, :], gamma[:, None]  # components are the rows of T and λ, and V's columns

@@ -10,7 +10,7 @@ To the rest of the library a family of coefficients V is the few things below, a
     expected(lam, data)           the same under q(λ), as a `Rate`: what the bound needs of it
     hyperprior                    the Gamma prior of λ
     update(V, data)               q(λ) given E[V]; with V itself, the full conditional of λ
-    scaling(V, lam)               what the scale step needs to know, by component
+    scaling(V, lam)               its part of what the scale step needs to know, by component
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 
+from .checks import whole
 from .data import Data
 from .special import digamma, entropy, gammaln
 from .types import Array
@@ -209,6 +210,15 @@ class Priors(NamedTuple):
     dictionary: Gamma
     coefficients: Coefficients
 
+    def scaling(self, T: Gamma, V: Gamma, lam: Gamma | None) -> tuple[Array, Array, Array]:
+        """By how much (t_·i, v_i·, λ_i·) → (γt, v/γ, γλ) changes log p(T, V, λ) on average: A log γ − Pγ − Q/γ.
+
+        Returns A, P and Q of every component; the likelihood does not see such a change.
+        """
+        a, b = self.dictionary
+        power, rate, inverse = self.coefficients.scaling(V, lam)
+        return power + jnp.broadcast_to(a, T.a.shape).sum(axis=0), rate + Gamma(T.a, T.b / b).total(axis=0), inverse
+
 
 def negative_kl(q: Gamma, prior: Rate) -> Array:
     """−KL(q ‖ p) = E log p + H(q), elementwise, averaged over an uncertain rate r of p.
@@ -250,12 +260,11 @@ def label_driven(
     (3, 2)
     """
     C = len(per_group) if num_groups is None and isinstance(per_group, (list, tuple, np.ndarray)) else num_groups
-    for name, whole in {"num_groups": C, "rank": 1 if rank is None else rank}.items():
-        if isinstance(whole, bool) or not isinstance(whole, (int, np.integer)) or whole < 1:
-            raise ValueError(f"expected {name} to be a whole number ≥ 1; got {whole!r}")
+    groups = np.arange(whole("num_groups", C, 1))
+    if rank is not None:
+        whole("rank", rank, 1)
     if (per_group is None) == (rank is None):
         raise ValueError(f"expected either per_group or rank; got per_group={per_group}, rank={rank}")
-    groups = np.arange(C)  # type: ignore[arg-type]  # a whole number by now
     if rank is not None:
         counts = rank // len(groups) + (groups < rank % len(groups))
     else:

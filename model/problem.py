@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .checks import whole
 from .data import Data
 from .priors import Gamma, Priors
 from .types import Array
@@ -89,9 +90,8 @@ def _check_positive(name: str, values: Array) -> None:
 
 def _rank(declared: dict[str, int], rank: int | None) -> int:
     """K, from the lengths that the priors' component axes declare and the rank asked for."""
-    if rank is not None and (isinstance(rank, bool) or not isinstance(rank, (int, np.integer)) or rank < 1):
-        raise ValueError(f"expected rank to be a whole number ≥ 1; got {rank!r}")
-    lengths = {length for length in declared.values() if length != 1} | ({int(rank)} if rank is not None else set())
+    lengths = {length for length in declared.values() if length != 1}
+    lengths |= set() if rank is None else {whole("rank", rank, 1)}
     if len(lengths) > 1:
         raise ValueError(f"expected one number of components; got rank={rank} and priors that say {declared}")
     if lengths:
