@@ -105,13 +105,17 @@ def rounds(in_jax: dict[str, Clock], in_blas: dict[str, Clock], count: int, what
     """Every clock read once per round: first those of JAX, then those that call OpenBLAS, with pauses between.
 
     Load on the machine changes from second to second. Ratios are therefore taken within a round, and OpenBLAS's workers
-    are given the time to fall asleep, or JAX would be measured on the core they leave.
+    are given the time to fall asleep, or JAX would be measured on the core they leave. After a pause the first call
+    finds processors asleep: it does not count, and the order changes from round to round.
     """
     times: dict[str, list[float]] = {name: [] for name in (*in_jax, *in_blas)}
-    for _ in progress(range(count), what):
+    for n in progress(range(count), what):
         for block in (in_jax, in_blas):
             time.sleep(PAUSE)
-            for name, measure in block.items():
+            order = list(block.items())[:: -1 if n % 2 else 1]
+            for _, measure in order[:1]:
+                measure()
+            for name, measure in order:
                 times[name].append(measure())
     return {name: np.array(values) for name, values in times.items()}
 

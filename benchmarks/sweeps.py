@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -93,20 +94,16 @@ def growth_rows(options: Options) -> Iterator[Row]:
     for axis in base:
         lengths = [base[axis] * factor for factor in ((1, 2) if options.tiny else (1, 2, 4, 8))]
         shapes = [{**base, axis: length} for length in lengths]
-        clocks = {
-            str(shape[axis]): clock(ours(generated(**shape, C=4)), engine.CHUNK)
-            for shape in progress(shapes, f"growth in {axis}, compiling")
-        }
+        clocks = {}
+        for shape in progress(shapes, f"growth in {axis}, compiling"):
+            clocks[f"sweep {shape[axis]}"] = clock(ours(generated(**shape, C=4)), engine.CHUNK)
+            X = jnp.ones((shape["N"], shape["F"]))
+            floor = partial(jax_floor, X, *ones(X, shape["K"]), engine.CHUNK)
+            clocks[f"floor {shape[axis]}"] = clock(floor, engine.CHUNK)
         times = rounds(clocks, {}, 3 if options.quick or options.tiny else 7, f"growth in {axis}")
-        logs = np.log([times[str(length)] for length in lengths])
-        slopes = np.polyfit(np.log(lengths), logs, 1)[0]
         others = ", ".join(f"{name}={length}" for name, length in base.items() if name != axis)
-        size = f"{axis}={lengths[0]}…{lengths[-1]}, {others}"
-        yield Row(
-            "growth of the sweep (log-log slope)",
-            size,
-            "float32",
-            slopes.tolist(),
-            SLOPE,
-            detail=milliseconds(times),
-        )
+        size, detail = f"{axis}={lengths[0]}…{lengths[-1]}, {others}", milliseconds(times)
+        for what, target in {"sweep": SLOPE, "floor": None}.items():
+            logs = np.log([times[f"{what} {length}"] for length in lengths])
+            slopes = np.polyfit(np.log(lengths), logs, 1)[0].tolist()
+            yield Row(f"growth of the {what} (log-log slope)", size, "float32", slopes, target, detail=detail)

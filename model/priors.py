@@ -25,7 +25,7 @@ import numpyro.distributions as dist
 
 from .checks import whole
 from .data import Data
-from .special import digamma, entropy, gammaln
+from .special import digamma, gammaln, log_entropy
 from .types import Array
 
 
@@ -71,7 +71,7 @@ class Gamma(NamedTuple):
     @property
     def log_mean(self) -> Array:
         """E[log x] = ψ(a) + log b."""
-        return digamma(self.a, jnp.log(self.b))
+        return digamma(self.a, self.b)
 
     def total(self, axis: int) -> Array:
         """Σ E[x] along an axis; a scale that is constant along it is taken out of the sum."""
@@ -223,13 +223,11 @@ class Priors(NamedTuple):
 def negative_kl(q: Gamma, prior: Rate) -> Array:
     """−KL(q ‖ p) = E log p + H(q), elementwise, averaged over an uncertain rate r of p.
 
-    With q = Gamma(α, β), E[x] = αβ, E[log x] = ψ(α) + log β and H(q) = H(Gamma(α, 1)) + log β:
-    (a − 1) E[log x] − E[r] E[x] + a E[log r] − log Γ(a) + H(q).
+    a (E[log x] + E[log r]) − E[r] E[x] − log Γ(a) + h(α) for p = Gamma(a, 1/r), q = Gamma(α, β), where
+    h(α) = H(q) − E[log x] = α + log Γ(α) − α ψ(α).
     """
-    psi = q.log_mean - jnp.log(q.b)
-    # What has no α stands together: β and r are often constant along an axis, and logarithms of a matrix cost.
-    constant = prior.a * (jnp.log(q.b) + prior.log_mean) - gammaln(prior.a)
-    return (prior.a - 1) * psi + entropy(q.a, psi) - (prior.mean * q.b) * q.a + constant
+    # E[r] β first: both are often constant along an axis.
+    return prior.a * (q.log_mean + prior.log_mean) - (prior.mean * q.b) * q.a - gammaln(prior.a) + log_entropy(q.a)
 
 
 def label_driven(

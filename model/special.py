@@ -10,7 +10,7 @@ slope, give the sum by a single division and the product by a single logarithm; 
 
 Two habits of XLA shape the code. Of what several loops have in common it stores whatever takes a division or a
 logarithm, and computes the rest again: `digamma` ends with its division, so that it is stored once and whole, and
-`entropy` shifts by another n, so that the two have nothing else in common.
+`log_entropy` shifts by another n, so that the two have nothing else in common.
 """
 
 from __future__ import annotations
@@ -54,30 +54,30 @@ def log(x: Array) -> Array:
 log.defjvps(lambda slope, _, x: slope / x)
 
 
-def digamma(x: Array, plus: Array = 0.0) -> Array:
-    """ψ(x) = d log Γ(x) / dx.
+def digamma(x: Array, times: Array = 1.0) -> Array:
+    """ψ(x) + log(times), ψ(x) = d log Γ(x) / dx: E[log y] of a Gamma with shape x and scale `times`.
 
     >>> round(float(digamma(jnp.asarray(1.0))), 4)
     -0.5772
     """
     x = jnp.asarray(x, jnp.result_type(x, float))
     y, product, slope, series, _ = _shifted(x, *_FOR_DIGAMMA[x.dtype])
-    return (product * ((log(y) + series) + plus) - slope) / product
+    return (product * (log(y * times) + series) - slope) / product
 
 
-def entropy(x: Array, psi: Array) -> Array:
-    """The entropy of Gamma(x, 1), x + log Γ(x) + (1 − x) ψ(x), from x and ψ(x).
+def log_entropy(x: Array) -> Array:
+    """x + log Γ(x) − x ψ(x): the entropy of log y for y ~ Gamma(x, any scale).
 
     It is of the size of log x while its terms are of the size of x log x: they are cancelled on paper here.
 
-    >>> round(float(entropy(jnp.asarray(1.0), digamma(jnp.asarray(1.0)))), 4)
-    1.0
+    >>> round(float(log_entropy(jnp.asarray(1.0))), 4)  # 1 + Euler's constant
+    1.5772
     """
     x = jnp.asarray(x, jnp.result_type(x, float))
     n, terms = _FOR_GAMMALN[x.dtype]
     y, product, slope, series, tail = _shifted(x, n, terms)
     rest = series - slope / product
-    return (0.5 * math.log(2 * math.pi) - n) + tail - x * rest - log(product * jnp.sqrt(y)) + psi
+    return (0.5 * math.log(2 * math.pi) - n) + tail - x * rest - log(product * jnp.sqrt(y))
 
 
 def gammaln(x: Array) -> Array:
