@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from numpyro.infer import MCMC
 from scipy.optimize import linear_sum_assignment
 
 from ..model.data import Data
@@ -29,10 +30,10 @@ def align(result: Any, reference: Any, data: Data, priors: Priors, *, by: str = 
     """The same result with its components in the reference's order.
 
     Args:
-        result: a `Fit`, a `Posterior`, or draws by site, chains × draws × ... each, as
-            `mcmc.get_samples(group_by_chain=True)` gives them.
-        reference: a `Fit`, a `Posterior` or such draws (the means of their first chain count). None for draws: their
-            own first chain.
+        result: a `Fit`, a `Posterior`, a NumPyro `MCMC` that has run, what `to_arviz` returned, or draws by site,
+            chains × draws × ... each, as `mcmc.get_samples(group_by_chain=True)` gives them. All but the first two
+            come back as draws by site.
+        reference: any of these; of draws the means of the first chain count. None for draws: their own first chain.
         data: what both were fitted to.
         priors: those they were fitted with; only components with the same hyperparameters change places.
         by: for draws, one permutation for each "chain", by its means, or for each "draw", where chains switch labels
@@ -48,8 +49,9 @@ def align(result: Any, reference: Any, data: Data, priors: Priors, *, by: str = 
     """
     if by not in ("chain", "draw"):
         raise ValueError(f"expected by to be 'chain' or 'draw'; got {by!r}")
-    if isinstance(result, Mapping):
-        return _align_draws(_check_draws(result), reference, data, priors, by)
+    draws = draws_of(result)
+    if draws is not None:
+        return _align_draws(draws, reference, data, priors, by)
     posterior = factors_of(result)
     if reference is None:
         raise ValueError("expected a reference to align to, a Fit, a Posterior or draws; got None")
@@ -89,6 +91,18 @@ def _take(draws: dict[str, np.ndarray], order: np.ndarray) -> dict[str, np.ndarr
     return {site: np.take(x, order, axis=AXIS[site]) for site, x in draws.items()}
 
 
+def draws_of(result: Any) -> dict[str, np.ndarray] | None:
+    """The draws of T, V and λ that a result holds, chains × draws × rows × columns; None if it holds factors."""
+    if isinstance(result, (Fit, Posterior)):
+        return None
+    if isinstance(result, MCMC):
+        return _check_draws(result.get_samples(group_by_chain=True))
+    if hasattr(result, "children") or hasattr(result, "groups"):  # ArviZ's, of either generation
+        found = result["posterior"]
+        return _check_draws({site: found[site].values for site in AXIS if site in found})
+    return _check_draws(result) if isinstance(result, Mapping) else None
+
+
 def _check_draws(draws: Mapping[str, Array]) -> dict[str, np.ndarray]:
     sites = {site: np.asarray(draws[site]) for site in AXIS if site in draws}
     shapes = {site: x.shape for site, x in sites.items()}
@@ -101,8 +115,9 @@ def _check_draws(draws: Mapping[str, Array]) -> dict[str, np.ndarray]:
 
 def means(result: Any) -> dict[str, np.ndarray]:
     """The means of T and V, by which components are known; of draws, those of the first chain."""
-    if isinstance(result, Mapping):
-        return _average({site: x[0] for site, x in _check_draws(result).items()})
+    draws = draws_of(result)
+    if draws is not None:
+        return _average({site: x[0] for site, x in draws.items()})
     q = factors_of(result)
     return {"T": np.asarray(q.T.mean, float), "V": np.asarray(q.V.mean, float)}
 
@@ -117,7 +132,8 @@ def blocks(data: Data, priors: Priors, rank: int) -> np.ndarray:
 
 
 def permutation(mine: dict[str, np.ndarray], to: dict[str, np.ndarray], block: np.ndarray) -> np.ndarray:
-    """The order in which my components are most like the reference's; V counts where both are of the same samples.
+    """The order in which my components are most like the reference's; V counts where it is of the same shape,
+    which is taken to mean the same samples.
 
     Args:
         mine: T, features × components, and V, components × samples.

@@ -93,7 +93,7 @@ def run(
         rank: the number of components, where the priors' shapes leave it open.
         max_steps: sweeps at most.
         tol: stop when the bound changes by less than this, relatively, in one sweep; None for all sweeps.
-        accelerate: momentum on the logarithms of the factors' parameters, and the scale step, for several times fewer
+        accelerate: momentum on E[log T], E[log V], log Σ E[V] and log E[λ], and the scale step, for several times fewer
             sweeps (`make bench` counts them). A sweep after which the bound is lower is dropped and momentum begins
             anew, so what is kept never falls, but for rounding; a dropped sweep counts as a sweep. `elbo` then holds,
             but for its last entry, the bound with q(S) as the sweep left it: valid, and below the one with q(S) at
@@ -167,10 +167,10 @@ def run_many(
     datas: list[Any] = [data] if isinstance(data, Data) else list(data) if isinstance(data, (list, tuple)) else [None]
     if not all(isinstance(d, Data) for d in datas):
         raise ValueError(f"expected Data, as made by as_data, or a list of them; got {type(data).__name__}")
-    shapes = {(*d.X.shape, d.num_groups) for d in datas}
+    shapes = {(*d.X.shape, *d.names.group.tolist()) for d in datas}
     if not shared and (len(datas) != len(keys) or len(shapes) > 1):
         raise ValueError(
-            f"expected one Data, or {len(keys)} of one shape (features, samples, groups); "
+            f"expected one Data, or {len(keys)} of one shape with the same groups (features, samples, groups); "
             f"got {len(datas)} of {sorted(shapes)}"
         )
     of = [datas[0]] * len(keys) if shared else datas

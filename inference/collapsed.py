@@ -26,7 +26,7 @@ from ..model.checks import whole
 from ..model.data import Data
 from ..model.generative import group_sparse_nmf
 from ..model.priors import Priors
-from ..model.problem import prepare, require_counts
+from ..model.problem import prepare
 from ..model.types import Array
 from . import cavi
 from .engine import plain
@@ -155,7 +155,7 @@ def calibration(
     A q that is centred but too narrow passes: only its centre is judged.
 
     Args:
-        data: its shape and groups; X itself is not read.
+        data: its shape and groups; the values of X do not matter.
         priors: what T, V and λ are drawn from; proper enough that X drawn from them is of a size one can fit.
         key: a JAX key.
         rank: the number of components, where the priors' shapes leave it open. Components that the priors do not
@@ -172,9 +172,10 @@ def calibration(
         whole(name, number, 2)
     whole("num_sweeps", num_sweeps, 1)
     check_key(key)
-    begun = cavi.init(data, priors, key=key, rank=rank)
+    key, key_X, key_start = jax.random.split(key, 3)
     data, priors, K = prepare(data, priors, rank)
-    require_counts(data)
+    drawn = data._replace(X=handlers.seed(handlers.uncondition(group_sparse_nmf), key_X)(data, priors, rank=K))
+    begun = cavi.init(drawn, priors, key=key_start, rank=rank)
 
     def model(X: Array = None) -> Array:
         if X is None:

@@ -27,8 +27,8 @@ class State(NamedTuple):
     factors: the factors after the last sweep.
     reached: their own moments, in an accelerated run; None in a plain one.
     terms: their bound without Σ x log(M/x), which takes M: in a plain run the next sweep forms it anyway.
-    bound: their bound with q(S) as the sweep left it, in an accelerated run.
-    momentum: sweeps since momentum began: −1 before the first, 0 where it was just lost.
+    bound: their bound with q(S) as the sweep left it, in an accelerated run; in a plain one, that of the state before.
+    momentum: sweeps since momentum began: −1 before the first and in a plain run, 0 where it was just lost.
     """
 
     moments: Moments
@@ -60,7 +60,7 @@ def plain(data: Observed, priors: Priors, state: State) -> tuple[State, Bounds]:
     q, S = sweep(data, priors, state.moments)
     elbo = state.terms + S.log_ratio
     terms = data.base + prior_terms(data, priors, q)
-    return State(moments(data, q), q, None, terms, elbo, state.momentum + 2), Bounds(elbo, elbo)
+    return State(moments(data, q), q, None, terms, elbo, state.momentum), Bounds(elbo, elbo)
 
 
 def accelerated(data: Observed, priors: Priors, state: State) -> tuple[State, Bounds]:
@@ -113,7 +113,7 @@ def advance(
 
     def body(carry: tuple) -> tuple:
         given, (last, n, _, record, optimum) = carry
-        # Else XLA takes what depends on the priors alone out of the loop, piece by piece, and compiles a fifth longer.
+        # Else XLA takes what depends on the priors alone out of the loop, piece by piece, and compiles longer.
         held, _ = jax.lax.optimization_barrier((priors, given.momentum))  # type: ignore[no-untyped-call]  # JAX's
         state, (elbo, best) = one(data, held, given)
         first = done + n == 0
@@ -202,6 +202,7 @@ def _fit(state: State, elbos: list[np.ndarray], now: Array, tol: float | None, s
     elif tol is None or len(before) < 2:
         message = f"All {len(elbo)} sweeps were made."
     else:
-        change = abs(before[-1] - before[-2]) / abs(before[-1])
+        changes = np.abs(np.diff(before)) / abs(before[-1])
+        change = changes[changes > 0][-1] if changes.any() else 0.0  # a dropped sweep changes nothing
         message = f"After {len(elbo)} sweeps the bound still changed by {change:.1e} of itself, above tol={tol:g}."
     return Fit(state.posterior, elbo, len(elbo), converged, message)

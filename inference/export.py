@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from numpyro import handlers
 from numpyro.infer import MCMC
+from numpyro.infer.util import log_density
 
 from ..model.checks import whole
 from ..model.data import Data
@@ -27,6 +28,7 @@ DIMS = {"T": ("feature", "component"), "V": ("component", "sample"), "lam": ("co
 STATS = {"num_steps": "n_steps", "accept_prob": "acceptance_rate", "adapt_state.step_size": "step_size"}  # as in ArviZ
 LIKELIHOODS = ("entry", "sample", None)
 ALIGN = ("chain", "draw", None)
+NUMBERS = 2**29  # that the groups about X may hold: some gigabytes
 
 
 def to_arviz(
@@ -58,9 +60,10 @@ def to_arviz(
             which is one chain, stays as it is.
 
     Groups: posterior (T, V, lam), posterior_predictive (X), log_likelihood (X), observed_data (X), and sample_stats: of
-    MCMC what the sampler recorded, of a `Fit` the trace of its bound by `step`, under the name of the bound
-    (`augmented_bound`, `collapsed_bound`, `log_joint`). Dims: feature, component, sample, group. `sample` is a column
-    of X: `az.extract` needs `combined=False`, as it would use that name for draws.
+    MCMC what the sampler recorded, and if it recorded nothing the log joint density `lp`; of a `Fit` the trace of its
+    bound by `step`, under the name of the bound (`augmented_bound`, `collapsed_bound`, `log_joint`). Dims: feature,
+    component, sample, group. `sample` is a column of X: `az.extract` needs `combined=False`, as it would use that name
+    for draws.
 
     Draws of a MAP estimate are one point over and over: `az.loo` has nothing to weigh there, and 1.x refuses it.
     A variational posterior is narrower than the true one: what ArviZ says of its draws (`az.loo`, `az.compare`) is only
@@ -105,8 +108,11 @@ def to_arviz(
         return xarray.Dataset(variables, {d: values for d, values in coords.items() if d in used}, _attributes(result))
 
     groups = {"posterior": dataset({site: (("chain", "draw", *DIMS[site]), x) for site, x in draws.items()})}
-    both = _predict(draws, data, priors, key_X, log_likelihood, posterior_predictive)
-    for group, X in both.items():
+    looks = Looks(log_likelihood, posterior_predictive, not stats and isinstance(result, MCMC))
+    found = _predict(draws, data, priors, key_X, looks)
+    if looks.joint:
+        stats = {"lp": (("chain", "draw"), found.pop("lp"))}
+    for group, X in found.items():
         dims = ("sample",) if X.ndim == 3 else ("feature", "sample")
         groups[group] = dataset({"X": (("chain", "draw", *dims), X)})
     if stats:
@@ -168,46 +174,56 @@ def _check_shapes(draws: dict[str, np.ndarray], data: Data, priors: Priors) -> N
         raise ValueError(f"expected draws of shapes {wanted} for these data and priors; got {found}")
 
 
+class Looks(NamedTuple):
+    """What is wanted to know of every draw: the log density of X, by "entry" or "sample"; a new X; all of log p."""
+
+    likelihood: str | None
+    predictive: bool
+    joint: bool
+
+
 def _predict(
-    draws: dict[str, np.ndarray], data: Data, priors: Priors, key: Array, likelihood: str | None, predictive: bool
+    draws: dict[str, np.ndarray], data: Data, priors: Priors, key: Array, looks: Looks
 ) -> dict[str, np.ndarray]:
-    """The groups about X that are wanted, by chain and draw."""
-    if likelihood is None and not predictive:
+    """What is wanted, by chain and draw."""
+    if not any(looks):
         return {}
     data, priors, K = prepare(data, priors, draws["T"].shape[-1])
     chains, length = draws["T"].shape[:2]
     num = chains * length
+    numbers = num * data.X.size * ((looks.likelihood == "entry") + looks.predictive)
+    if numbers > NUMBERS:
+        raise ValueError(
+            f"expected at most {NUMBERS:.1e} numbers of log_likelihood and posterior_predictive; got {numbers:.1e}: "
+            "take fewer draws, log_likelihood='sample' or None, or posterior_predictive=False"
+        )
     flat = {site: x.reshape(num, *x.shape[2:]) for site, x in draws.items()}
     size = batch(data.X.size, num)
     made: list[dict[str, np.ndarray]] = []
     for begin in range(0, num, size):
         some = {site: x[np.arange(begin, begin + size) % num] for site, x in flat.items()}  # the last is filled up
         keys = jax.random.split(jax.random.fold_in(key, begin), size)
-        made.append(jax.device_get(_look(some, keys, data, priors, K, likelihood, predictive)))
+        made.append(jax.device_get(_look(some, keys, data, priors, K, looks)))
     joined = {group: np.concatenate([part[group] for part in made])[:num] for group in made[0]}
     return {group: x.reshape(chains, length, *x.shape[1:]) for group, x in joined.items()}
 
 
-@partial(jax.jit, static_argnames=("rank", "likelihood", "predictive"))
+@partial(jax.jit, static_argnames=("rank", "looks"))
 def _look(
-    draws: dict[str, Array],
-    keys: Array,
-    data: Data,
-    priors: Priors,
-    rank: int,
-    likelihood: str | None,
-    predictive: bool,
+    draws: dict[str, Array], keys: Array, data: Data, priors: Priors, rank: int, looks: Looks
 ) -> dict[str, Array]:
-    """What the model says of X given each draw: its log density there, and a new X."""
+    """What the model says given each draw."""
 
     def one(draw: dict[str, Array], key: Array) -> dict[str, Array]:
         X = handlers.trace(handlers.substitute(group_sparse_nmf, draw)).get_trace(data, priors, rank=rank)["X"]
         found = {}
-        if likelihood is not None:
+        if looks.likelihood is not None:
             density = X["fn"].log_prob(X["value"])
-            found["log_likelihood"] = density if likelihood == "entry" else density.sum(axis=0)
-        if predictive:
+            found["log_likelihood"] = density if looks.likelihood == "entry" else density.sum(axis=0)
+        if looks.predictive:
             found["posterior_predictive"] = X["fn"].sample(key)
+        if looks.joint:
+            found["lp"] = log_density(group_sparse_nmf, (data, priors), {"rank": rank}, draw)[0]
         return found
 
     return jax.vmap(one)(draws, keys)

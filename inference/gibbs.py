@@ -69,11 +69,16 @@ class Gibbs(MCMCKernel):
         """The marginal model: what the draws are draws of."""
         return group_sparse_nmf
 
+    @staticmethod
+    def _prepare(data: Data, priors: Priors, rank: int | None = None, augmented: bool = True) -> Any:
+        """From the arguments of the model; S is drawn whatever `augmented` says."""
+        return prepare(data, priors, rank)
+
     def init(
         self, rng_key: Array, num_warmup: int, init_params: Sites | None, model_args: tuple, model_kwargs: dict
     ) -> GibbsState:
         """The state of one chain, or of several for several keys."""
-        data, priors, K = prepare(*model_args, **model_kwargs)
+        data, priors, K = self._prepare(*model_args, **model_kwargs)
         require_counts(data)
 
         def one(key: Array, z: Sites | None) -> GibbsState:
@@ -84,7 +89,7 @@ class Gibbs(MCMCKernel):
 
     def sample(self, state: GibbsState, model_args: tuple, model_kwargs: dict) -> GibbsState:
         """One sweep of one chain, or of all that the state holds."""
-        data, priors, _ = prepare(*model_args, **model_kwargs)
+        data, priors, _ = self._prepare(*model_args, **model_kwargs)
 
         def one(state: GibbsState) -> GibbsState:
             now, ahead = jax.random.split(state.rng_key)
@@ -153,12 +158,22 @@ def thin(key: Array, X: Array, T: Array, V: Array) -> Counts:
 
 
 def rescale(key: Array, priors: Priors, z: Sites) -> Sites:
-    """The scale move: (t_·i, v_i·, λ_i·) → (γt, v/γ, γλ) with γ_i from its exact conditional."""
+    """The scale move: (t_·i, v_i·, λ_i·) → (γt, v/γ, γλ) with γ_i from its exact conditional.
+
+    A component stays where it is if the move would take a number of it out of those that the precision has: an exact
+    move still, of the posterior on those numbers.
+    """
     T, V, lam = z["T"], z["V"], z.get("lam")
     gamma = draw_scale(key, *priors.scaling(_point(T), _point(V), None if lam is None else _point(lam)))
-    across, along = gamma[None, :], gamma[:, None]  # components are T's columns, and the rows of V and λ
-    moved = {"T": T * across, "V": V / along} | ({} if lam is None else {"lam": lam * along})
-    return {site: positive(values) for site, values in moved.items()}
+
+    def move(gamma: Array) -> Sites:
+        across, along = gamma[None, :], gamma[:, None]  # components are T's columns, and the rows of V and λ
+        return {"T": T * across, "V": V / along} | ({} if lam is None else {"lam": lam * along})
+
+    info = np.finfo(T.dtype)
+    inside = {site: (x >= info.tiny) & (x <= info.max) for site, x in move(gamma).items()}
+    fits = jnp.stack([x.all(axis=0 if site == "T" else 1) for site, x in inside.items()]).all(axis=0)
+    return move(jnp.where(fits, gamma, 1))
 
 
 def draw_prior(key: Array, data: Data, priors: Priors, rank: int) -> Sites:

@@ -31,9 +31,9 @@ def guide(posterior: Posterior | Fit, *, together: bool = False) -> Callable[...
     Args:
         posterior: a `Fit` or its posterior; the guide takes the arguments of the model.
         together: draw all entries of all sites in one call, an auxiliary site of which T, V and λ are functions. The
-            same q, which compiles several times faster, as JAX's Gamma sampler does so slowly, and cannot underflow
-            to 0; but an ELBO that wants the sites' own distributions, as `TraceMeanField_ELBO`, finds points.
-            `Correlated` factors are always drawn so.
+            same q, which compiles faster, as JAX's Gamma sampler does so slowly, and cannot underflow to 0; but an
+            ELBO that wants the sites' own distributions, as `TraceMeanField_ELBO`, finds points. `Correlated` factors
+            are always drawn so.
 
     >>> import jax, numpyro
     >>> from gsnmf.model import Gamma, Priors, as_data, group_sparse_nmf
@@ -87,12 +87,17 @@ def _param(site: str, factor: Factor) -> Factor:
 
 
 class Standard(dist.Gamma):
-    """NumPyro's Gamma, whose draws of small shapes underflow to the least positive number, not to 0."""
+    """Gamma(a, 1), whose draws of small shapes underflow to the least y for which b y is positive, not to 0."""
+
+    pytree_data_fields = ("least",)
+
+    def __init__(self, a: Array, b: Array) -> None:
+        self.least = np.finfo(a.dtype).tiny * jnp.maximum(1, 2 / b)
+        super().__init__(a, 1.0)
 
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
         """Draws with a finite density."""
-        x = super().sample(key, sample_shape)
-        return jnp.maximum(x, np.finfo(x.dtype).tiny)
+        return jnp.maximum(super().sample(key, sample_shape), self.least)
 
 
 def _together(sites: dict[str, Factor]) -> dict[str, dist.Distribution]:
@@ -102,10 +107,10 @@ def _together(sites: dict[str, Factor]) -> dict[str, dist.Distribution]:
     """
 
     def flat(name: str) -> Array:
-        return jnp.concatenate([jnp.ravel(getattr(factor, name)) for factor in sites.values()])
+        return jnp.concatenate([jnp.broadcast_to(getattr(f, name), f[0].shape).ravel() for f in sites.values()])
 
     if all(isinstance(factor, Gamma) for factor in sites.values()):
-        joint: dist.Distribution = Standard(flat("a"), 1.0).to_event(1)
+        joint: dist.Distribution = Standard(flat("a"), flat("b")).to_event(1)
     else:
         loadings = [factor.factor.reshape(len(factor.factor), -1) for factor in sites.values()]
         joint = dist.LowRankMultivariateNormal(flat("loc"), jnp.concatenate(loadings, axis=1).T, flat("scale") ** 2)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpyro import handlers
 from numpyro.infer import MCMC, NUTS
 from numpyro.infer.mcmc import MCMCKernel
 from numpyro.infer.util import unconstrain_fn
@@ -15,10 +16,11 @@ from numpyro.infer.util import unconstrain_fn
 from ..model.checks import whole
 from ..model.data import Data
 from ..model.generative import group_sparse_nmf
-from ..model.priors import Priors
+from ..model.priors import Gamma, Priors
 from ..model.problem import prepare, require_counts
 from ..model.types import Array
 from .gibbs import Gibbs, Sites, positive
+from .guide import guide
 from .posterior import Fit, Posterior, match, rank_of
 from .starts import Start, check_key, fill
 
@@ -174,15 +176,18 @@ def _begin(
     check_key(key)
     ahead, *keys = jax.random.split(key, 1 + num_chains)
     if isinstance(begun, Posterior):
-        q = match(begun, ready, hyper, K)
-        chains = [_drawn(k, q) for k in keys]
+        q = match(begun, ready, hyper, K, tuple)
+        chains = [_drawn(k, q, ready, hyper) for k in keys]
     else:
         chains = [_filled(fill(begun, data, hyper, K, k, init), begun, ready, hyper) for k in keys]
     return _Problem(ready, hyper, K, ahead, jax.tree.map(lambda *z: jnp.asarray(np.stack(z)), *chains))
 
 
-def _drawn(key: Array, q: Posterior) -> Sites:
-    """A draw from q; NumPy's, so that single and double precision start from the same point."""
+def _drawn(key: Array, q: Posterior, data: Data, priors: Priors) -> Sites:
+    """A draw from q; of Gammas NumPy's, so that single and double precision start from the same point."""
+    if not isinstance(q.T, Gamma):
+        drawn = handlers.seed(guide(q), key)(data, priors, rank=rank_of(q))
+        return {site: positive(values) for site, values in drawn.items()}
     rng = np.random.default_rng(np.asarray(check_key(key)))
     factors = {site: factor for site, factor in q._asdict().items() if factor is not None}
     return {site: positive(jnp.asarray(rng.gamma(*f), f.a.dtype)) for site, f in factors.items()}

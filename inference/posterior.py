@@ -69,7 +69,7 @@ class Fit(NamedTuple):
         plain run, has q(S) at its optimum for those factors; the others of an accelerated run have it as the sweep
         left it, which is lower. From SVI it is minus the loss of each step, a noisy estimate.
     num_steps: how many sweeps or steps were made.
-    converged: whether the tolerance was met; from SVI, whether the bound no longer rose.
+    converged: whether the tolerance was met; from SVI, whether the bound no longer changed beyond its noise.
     message: why it stopped, in a sentence.
     bound: what `elbo` holds: "augmented" (CAVI), "collapsed" (SVI; S summed out, at least as high for the same
         factors), or "log_joint" (MAP; no bound). Never compare one with another.

@@ -296,10 +296,11 @@ def _verdict(elbo: np.ndarray, kept: str, bound: Any, family: str) -> tuple[bool
     if not finite.all():
         return False, f"The loss became {-elbo[~finite][0]} at step {np.argmin(finite) + 1}; {said}."
     before, after = elbo[3 * n // 5 : 4 * n // 5], elbo[4 * n // 5 :]
-    if len(before) < 2:
+    if len(before) < 20:
         return False, f"{n} steps are too few to tell whether the bound still rises; {said}."
     error = np.hypot(before.std() / np.sqrt(len(before)), after.std() / np.sqrt(len(after)))
     rise = float(after.mean() - before.mean())
-    if rise > max(3 * float(error), 1e-6 * abs(float(after.mean()))):
-        return False, f"After {n} steps the bound still rose, by {rise:.2g} over their last fifth; {said}."
-    return True, f"After {n} steps the bound no longer rose beyond its noise; {said}."
+    if abs(rise) > max(3 * float(error), 1e-6 * abs(float(after.mean()))):
+        way = "rose" if rise > 0 else "fell"
+        return False, f"After {n} steps the bound still {way}, by {abs(rise):.2g} over their last fifth; {said}."
+    return True, f"After {n} steps the bound no longer changed beyond its noise; {said}."

@@ -33,7 +33,7 @@ _GAMMALN = [B / (2 * j * (2 * j - 1)) for j, B in enumerate(_BERNOULLI, start=1)
 
 @jax.custom_jvp
 def log(x: Array) -> Array:
-    """Log x for positive x that are not subnormal: in double precision five times faster than XLA's own.
+    """Log x for positive x that are not subnormal: in double precision faster than XLA's own.
 
     With x = 2ᵉ m and √½ ≤ m < √2, read off the bits of x, log x = e log 2 + 2 artanh s, where s = (m − 1) / (m + 1)
     is below 0.172, so that eleven terms of artanh s = s + s³/3 + s⁵/5 + … are exact to rounding.
@@ -98,10 +98,10 @@ def _shifted(x: Array, n: int, terms: int) -> tuple[Array, Array, Array, Array, 
     r2 = r * r
     product, slope = jnp.ones_like(x), jnp.zeros_like(x)
     for k in range(n // 2):
-        factor = (x * (x + (n - 1)) + k * (n - 1 - k)) * r2
+        factor = (x * r) * ((x + (n - 1)) * r) + k * (n - 1 - k) * r2
         product, slope = product * factor, slope * factor + product
     series = -0.5 * r - r2 * _series(_DIGAMMA[:terms], r2)
-    return y, product, r2 * (2 * x + (n - 1)) * slope, series, r * _series(_GAMMALN[:terms], r2)
+    return y, product, (2 * x + (n - 1)) * r * (r * slope), series, r * _series(_GAMMALN[:terms], r2)
 
 
 def _series(coefficients: list[float], r2: Array) -> Array:

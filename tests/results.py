@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro.infer import MCMC, NUTS
 
-from gsnmf.inference import Fit, Posterior, cavi, svi
+from gsnmf.inference import Fit, Posterior, cavi, mcmc, svi
 from gsnmf.inference.factors import Correlated, LogNormal, Point
 from gsnmf.model import Gamma, GroupSparse, Priors, as_data, group_sparse_nmf
 
@@ -15,6 +15,7 @@ K = 2
 X = np.random.default_rng(0).poisson(3.0, size=(4, 6)) + 0.25  # fractions, as of pixels
 DATA = as_data(X, list("abbaab"), feature_names=list("wxyz"), sample_names=[f"s{n}" for n in range(6)])
 PRIORS = Priors(Gamma(1.2, 2.0), GroupSparse(Gamma(2.0, 0.5)))  # shapes above 1: there is a MAP estimate
+COUNTS = as_data(np.floor(X), list("abbaab"), feature_names=list("wxyz"), sample_names=[f"s{n}" for n in range(6)])
 KINDS = ("gamma", "normal", "correlated", "point")
 
 
@@ -32,7 +33,7 @@ def svi_fit(family="gamma", num_steps=600):
 
 @functools.cache
 def nuts():
-    mcmc = MCMC(
+    chains = MCMC(
         NUTS(group_sparse_nmf),
         num_warmup=150,
         num_samples=150,
@@ -40,8 +41,15 @@ def nuts():
         chain_method="sequential",
         progress_bar=False,
     )
-    mcmc.run(jax.random.key(3), DATA, PRIORS, rank=K, extra_fields=("diverging", "accept_prob", "potential_energy"))
-    return mcmc
+    chains.run(jax.random.key(3), DATA, PRIORS, rank=K, extra_fields=("diverging", "accept_prob", "potential_energy"))
+    return chains
+
+
+@functools.cache
+def gibbs():
+    """On whole numbers, which it needs."""
+    options = {"num_warmup": 150, "num_samples": 150, "num_chains": 2, "progress_bar": False}
+    return mcmc.run_gibbs(COUNTS, PRIORS, key=jax.random.key(3), rank=K, **options)
 
 
 @functools.cache

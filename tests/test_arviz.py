@@ -8,7 +8,8 @@ import jax
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from results import DATA, PRIORS, K, X, cavi_fit, made, nuts
+from results import COUNTS, DATA, PRIORS, K, cavi_fit, gibbs, made, nuts, svi_fit
+from scipy import stats
 from scipy.special import gammaln
 
 from gsnmf.inference import align, invariants, to_arviz
@@ -17,7 +18,9 @@ from gsnmf.model import Gamma, Priors, as_data
 
 DRAWS = 150
 SITES = {"T": ("feature", "component"), "V": ("component", "sample"), "lam": ("component", "group")}
-RESULTS = ("cavi", "normal", "correlated", "point", "nuts")  # SVI's Gammas are as CAVI's
+RUN = {"cavi": cavi_fit, "svi": svi_fit, "nuts": nuts, "gibbs": gibbs}  # by an algorithm; the others by hand
+RESULTS = (*RUN, "normal", "correlated", "point")
+CHAINS = ("nuts", "gibbs")
 
 
 @pytest.fixture(autouse=True)
@@ -26,18 +29,22 @@ def rank_promotion():
 
 
 def result(kind):
-    return {"cavi": cavi_fit, "nuts": nuts}[kind]() if kind in ("cavi", "nuts") else made(kind)
+    return RUN[kind]() if kind in RUN else made(kind)
+
+
+def data(kind):
+    return COUNTS if kind == "gibbs" else DATA
 
 
 @functools.cache
 def converted(kind, **options):
-    return to_arviz(result(kind), DATA, PRIORS, num_samples=DRAWS, key=jax.random.key(6), **options)
+    return to_arviz(result(kind), data(kind), PRIORS, num_samples=DRAWS, key=jax.random.key(6), **options)
 
 
 @pytest.mark.parametrize("kind", RESULTS)
 def test_groups_dims_and_labels(kind):
     draws = converted(kind)
-    chains = 2 if kind == "nuts" else 1
+    chains = 2 if kind in CHAINS else 1
     for site, dims in SITES.items():
         x = draws["posterior"][site]
         assert x.dims == ("chain", "draw", *dims)
@@ -49,14 +56,14 @@ def test_groups_dims_and_labels(kind):
     for site, dims in SITES.items():
         for dim in dims:
             assert draws["posterior"][site].coords[dim].values.tolist() == names[dim]
-    np.testing.assert_array_equal(draws["observed_data"]["X"], X)
+    np.testing.assert_array_equal(draws["observed_data"]["X"], data(kind).X)
 
 
 @pytest.mark.parametrize("kind", RESULTS)
 def test_draws_are_of_the_posterior(kind):
     draws = converted(kind, log_likelihood=None, posterior_predictive=False)["posterior"]
-    if kind == "nuts":
-        wanted = align(nuts().get_samples(group_by_chain=True), None, DATA, PRIORS)
+    if kind in CHAINS:
+        wanted = align(result(kind).get_samples(group_by_chain=True), None, data(kind), PRIORS)
         np.testing.assert_array_equal(draws["V"], wanted["V"])
         return
     for site, q in result(kind).posterior._asdict().items():
@@ -65,10 +72,11 @@ def test_draws_are_of_the_posterior(kind):
         assert (abs(x.mean(axis=0) - q.mean) <= 5 * x.std(axis=0) / np.sqrt(DRAWS) + 1e-12).all()
 
 
-@pytest.mark.parametrize("kind", ["cavi", "nuts"])
+@pytest.mark.parametrize("kind", ["cavi", "nuts", "gibbs"])
 def test_log_likelihood_is_the_generalised_poissons(kind):
     draws = converted(kind)
     mean = np.asarray(draws["posterior"]["T"]) @ np.asarray(draws["posterior"]["V"])
+    X = data(kind).X
     by_hand = X * np.log(mean) - mean - gammaln(X + 1)
     np.testing.assert_allclose(draws["log_likelihood"]["X"], by_hand, rtol=1e-9)
     whole = converted(kind, log_likelihood="sample")["log_likelihood"]["X"]
@@ -82,13 +90,34 @@ def test_log_likelihood_is_the_generalised_poissons(kind):
 
 def test_traces_keep_the_name_of_their_bound():
     for kind, name in (("cavi", "augmented_bound"), ("normal", "collapsed_bound"), ("point", "log_joint")):
-        stats = converted(kind, log_likelihood=None, posterior_predictive=False)["sample_stats"]
-        assert list(stats.data_vars) == [name]
-        np.testing.assert_array_equal(stats[name], result(kind).elbo)
-        assert stats[name].dims == ("step",)
-    stats = converted("nuts")["sample_stats"]
-    assert {"diverging", "acceptance_rate", "lp"} <= set(stats.data_vars)
-    assert stats["diverging"].dims == ("chain", "draw")
+        trace = converted(kind, log_likelihood=None, posterior_predictive=False)["sample_stats"]
+        assert list(trace.data_vars) == [name]
+        np.testing.assert_array_equal(trace[name], result(kind).elbo)
+        assert trace[name].dims == ("step",)
+    recorded = converted("nuts")["sample_stats"]
+    assert {"diverging", "acceptance_rate", "lp"} <= set(recorded.data_vars)
+    assert recorded["diverging"].dims == ("chain", "draw")
+
+
+def test_the_log_joint_density_stands_in_where_a_sampler_records_nothing():
+    draws = converted("gibbs")
+    assert list(draws["sample_stats"].data_vars) == ["lp"]
+    (a, b), (al, bl) = PRIORS.dictionary, PRIORS.coefficients.rate
+    T, V, lam = (draws["posterior"][site].values[1, 7] for site in SITES)
+    rates = lam @ COUNTS.membership.T
+    by_hand = stats.gamma.logpdf(T, a, scale=b).sum() + stats.gamma.logpdf(lam, al, scale=bl).sum()
+    by_hand += stats.expon.logpdf(V, scale=1 / rates).sum() + stats.poisson.logpmf(COUNTS.X, T @ V).sum()
+    np.testing.assert_allclose(draws["sample_stats"]["lp"].values[1, 7], by_hand, rtol=1e-9)
+
+
+def test_results_of_all_kinds_are_references():
+    """The components of a fit, turned round, find back to those of chains, however the chains are given."""
+    turned = permute(cavi_fit().posterior, np.array([1, 0]))
+    wanted = align(turned, nuts().get_samples(group_by_chain=True), DATA, PRIORS)
+    for reference in (nuts(), converted("nuts")):
+        np.testing.assert_array_equal(align(turned, reference, DATA, PRIORS).T.a, wanted.T.a)
+    chains, samples = align(nuts(), cavi_fit(), DATA, PRIORS), nuts().get_samples(group_by_chain=True)
+    np.testing.assert_array_equal(chains["T"], align(samples, cavi_fit(), DATA, PRIORS)["T"])
 
 
 @pytest.mark.parametrize("kind", RESULTS)
@@ -138,7 +167,7 @@ def test_components_follow_the_reference():
 
 def test_names_of_any_kind_and_no_groups(tmp_path):
     names = np.array(["x", 2, None, 3.5], dtype=object)
-    data = as_data(X, feature_names=names, sample_names=range(6))
+    data = as_data(DATA.X, feature_names=names, sample_names=range(6))
     priors = Priors(Gamma(1.0, 1.0), Gamma(1.0, 1.0))
     draws = to_arviz(cavi_fit().posterior._replace(lam=None), data, priors, num_samples=5, log_likelihood=None)
     assert "lam" not in draws["posterior"]
@@ -153,6 +182,7 @@ def test_names_of_any_kind_and_no_groups(tmp_path):
         ({"log_likelihood": "column"}, "expected log_likelihood among"),
         ({"align": "sweep"}, "align among"),
         ({"num_samples": 0}, "expected num_samples to be a whole number ≥ 1; got 0"),
+        ({"num_samples": 2**30}, "expected at most 5.4e.08 numbers of log_likelihood and posterior_predictive; got"),
         ({"key": 1}, "expected key to be a JAX key"),
         ({"data": as_data(np.ones((3, 6)), list("abbaab"))}, "expected a posterior of shapes"),
     ],

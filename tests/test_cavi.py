@@ -93,6 +93,19 @@ def test_bound_never_falls(seed, accelerate):
     assert (np.diff(elbo) >= -1e-10 * abs(elbo[1:])).all()
 
 
+@pytest.mark.parametrize("n", [1, 2, 24, 25, 26, 60])
+def test_accelerated_runs_end_with_the_bound_and_record_no_more_than_it(family, n):
+    """Every entry but the last has q(S) as the sweep left it: a bound of the factors that sweep kept, and lower."""
+    data, _ = problem(21)
+    priors = Priors(Gamma(0.7, np.array([[1.0, 2.0, 3.0]])), family)
+    options = {"key": jax.random.key(3), "tol": None}
+    fit = cavi.run(data, priors, max_steps=n, **options)
+    np.testing.assert_allclose(fit.elbo[-1], cavi.bound(data, priors, fit.posterior), rtol=1e-13)
+    assert (np.diff(fit.elbo) >= -1e-10 * abs(fit.elbo[1:])).all()
+    longer = cavi.run(data, priors, max_steps=n + 1, **options)
+    assert longer.elbo[n - 1] <= fit.elbo[-1] + 1e-10 * abs(fit.elbo[-1])
+
+
 def permute(q: Posterior, feature=None, component=None, sample=None, group=None) -> Posterior:
     def take(gamma, rows, columns):
         for axis, order in ((0, rows), (1, columns)):
@@ -323,12 +336,16 @@ def test_many_fits_warn_once_together():
     assert len(caught) == 1
 
 
+OTHER_GROUPS = as_data(problem(13)[0].X, [f"other {n}" for n in problem(13)[0].membership.argmax(axis=1)])
+
+
 @pytest.mark.parametrize(
     ("data", "keys", "message"),
     [
         (problem(13)[0], jax.random.key(0), "several keys, jax.random.split"),
         (problem(13)[0].X, jax.random.split(jax.random.key(0), 2), "expected Data, as made by as_data, or a list"),
         ([problem(13)[0]], jax.random.split(jax.random.key(0), 2), "expected one Data, or 2 of one shape"),
+        ([OTHER_GROUPS, problem(13)[0]], jax.random.split(jax.random.key(0), 2), "with the same groups"),
         ([problem(13)[0], problem(13, N=16)[0]], jax.random.split(jax.random.key(0), 2), "or 2 of one shape"),
     ],
 )

@@ -184,3 +184,31 @@ def test_scales_are_drawn_from_their_density():
         cdf = np.cumsum(np.exp(log_density - log_density.max()))
         # Eight of these fail by chance in 8 of 10,000 runs.
         assert scipy.stats.kstest(np.interp(drawn, y, cdf / cdf[-1]), "uniform").pvalue > 1e-4, (A, P, Q)
+
+
+def test_scales_that_are_no_numbers_leave_a_component_where_it_is():
+    """A NaN, an infinity or an overflow ends the search for a draw; the other components get theirs."""
+    bad = jnp.array([2.0, 2.0, 2.0, 2.0, 2.0])
+    rate, inverse = jnp.array([jnp.nan, jnp.inf, 1.0, 1e200, 1.0]), jnp.array([0.0, 0.0, jnp.nan, 1e200, 0.5])
+    scales = draw_scale(jax.random.key(0), bad, rate, inverse)
+    np.testing.assert_array_equal(scales[:3], 1)
+    np.testing.assert_allclose(scales[3], 1, rtol=1e-3)  # √(Q/P): the density is a spike there
+    assert 0 < scales[4] != 1
+
+
+def test_tiny_shapes_in_single_precision():
+    """Scales spread over hundreds of powers of ten: a component that a move would take out of range stays."""
+    with jax.enable_x64(False):
+        X = np.random.default_rng(0).poisson(2.0, (4, 6))
+        data, priors, K = prepare(
+            as_data(X, [0, 1, 0, 1, 0, 1]), Priors(Gamma(0.01, 20.0), GroupSparse(Gamma(0.01, 1e6))), 3
+        )
+
+        def sweep(z, key):
+            return gibbs.sweep(key, data, priors, z), None
+
+        z = {"T": jnp.ones((4, K)), "V": jnp.ones((K, 6)), "lam": jnp.ones((K, 2))}
+        z, _ = jax.jit(lambda z: jax.lax.scan(sweep, z, jax.random.split(jax.random.key(1), 300)))(z)
+        for values in z.values():
+            assert np.isfinite(values).all()
+            assert (values > 0).all()

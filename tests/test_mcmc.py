@@ -3,6 +3,7 @@ import functools
 import jax
 import numpy as np
 import pytest
+import results
 from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 
 from gsnmf.inference import Posterior, cavi, mcmc
@@ -221,3 +222,10 @@ def test_bad_data_and_priors_are_refused(monkeypatch):
         mcmc.run_nuts(as_data(X), PRIORS, **QUIET)
     with pytest.raises(ValueError, match="whole numbers for the augmented model; got fractions"):
         mcmc.run_gibbs(as_data(X + 0.5, GROUPS), PRIORS, **QUIET, rank=2)
+
+
+def test_chains_start_from_factors_of_any_kind():
+    for kind in ("gamma", "normal", "correlated", "point"):
+        z = mcmc._begin(results.DATA, results.PRIORS, jax.random.key(0), None, results.made(kind), "random", 2).z
+        assert {site: x.shape for site, x in z.items()} == {"T": (2, 4, 2), "V": (2, 2, 6), "lam": (2, 2, 2)}
+        assert (abs(z["T"][0] - z["T"][1]).max() > 0.01) == (kind != "point")

@@ -46,6 +46,15 @@ def test_digamma_takes_a_scale_with_it():
     np.testing.assert_allclose(digamma(x, 2.0), scipy.special.digamma(x) + np.log(2), rtol=1e-13)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_huge_arguments_do_not_overflow(dtype):
+    with jax.enable_x64(dtype is np.float64):
+        x = np.array([1e20, 1e30], dtype)
+        np.testing.assert_allclose(digamma(x), np.log(x), rtol=1e-6)
+        np.testing.assert_allclose(log_entropy(x), 0.5 * np.log(2 * np.pi * np.e / x.astype(float)), rtol=1e-5)
+        assert np.isfinite(gammaln(x)).all()
+
+
 def test_special_functions_keep_the_precision_of_their_argument():
     assert digamma(np.float32(2)).dtype == np.float32
     assert gammaln(np.float64(2)).dtype == np.float64

@@ -61,12 +61,22 @@ def test_whatever_the_optimiser_does_it_does_not_end_below_its_start(monkeypatch
 
 
 def test_normal_from_a_random_start(capsys):
-    """Hundreds of nats are gained from means drawn at random, and the margins are log-normal."""
+    """Tens of nats are gained from means drawn at random, and the margins are log-normal."""
     fit = svi.run(DATA, PRIORS, "AutoNormal", key=KEY, rank=K, num_steps=800)
     assert "SVI: 100%" in capsys.readouterr().err  # progress was shown
     assert isinstance(fit.posterior.V, LogNormal)
     assert fit.elbo[-100:].mean() > fit.elbo[:20].mean() + 20
-    assert fit.elbo[-100:].mean() > cavi_fit().elbo[-1] - 5  # and it got about as far as CAVI
+    # And it got about as far as CAVI's factors are on the same bound: they are another family, which may be better.
+    assert gain(fit, cavi_fit()).value > -5
+
+
+@pytest.mark.parametrize(("slope", "says"), [(1.0, "rose"), (-1.0, "fell"), (0.0, "no longer changed")])
+def test_the_verdict_on_a_trace(slope, says):
+    elbo = slope * np.linspace(-500, 0, 200) + np.random.default_rng(0).normal(size=200)
+    converged, message = svi._verdict(elbo, "the start", estimate(np.array([0.0, 1.0])), "gamma")
+    assert converged == (slope == 0)
+    assert says in message
+    assert not svi._verdict(elbo[:50], "the start", estimate(np.array([0.0, 1.0])), "gamma")[0]  # too few to tell
 
 
 def test_map_is_at_a_mode():
