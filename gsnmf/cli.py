@@ -1,17 +1,19 @@
-"""The command line: `gsnmf demo`, `gsnmf fit`. Libraries are imported when a command needs them, so help is instant."""
+"""The command line: `gsnmf demo`, `gsnmf fit`, `gsnmf crosscheck`.
+
+Libraries are imported when a command needs them, so help is instant.
+"""
 
 from __future__ import annotations
 
 import argparse
 import math
-import os
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from . import __version__
+from .options import FILES, add_problem, check_folder, check_problem, image_shape, read_problem, seed
 
 if TYPE_CHECKING:
     from .inference import Fit
@@ -23,12 +25,22 @@ FIT_EXAMPLES = f"""examples:
 {FIT_EXAMPLE}
   gsnmf fit counts.csv --rank 10 --out counts_fit.npz
 
-FILE holds a matrix, features × samples: .npy, .npz (one array, or the one called X), .csv or .tsv. The first row and
-column of the last two may name samples and features. Labels are .npy, .npz, or text with one label per line, which
-may begin with a line that says label, group or class.
+{FILES}
 The fit is saved as two files, .npz for the arrays and .json for the rest; gsnmf.saving.load_fit reads it again.
 Ctrl-C saves what there is so far. JAX_ENABLE_X64=1 in the environment computes in double precision."""
-GROUP_OPTIONS = {"per_group": 3, "small": 32.0, "large": 256.0, "scale": 1e6, "init": "random", "lam_start": "prior"}
+CROSSCHECK_EXAMPLE = "  gsnmf crosscheck --out crosscheck --seed 1"
+CROSSCHECK_EXAMPLES = f"""examples:
+{CROSSCHECK_EXAMPLE}
+  gsnmf crosscheck counts.csv --labels classes.csv --per-group 1 --draws 2000 --out crosscheck
+
+Closed forms (CAVI), stochastic gradients (SVI), Hamiltonian chains (NUTS) and conjugate ones (Gibbs). Each begins by
+itself, from samples of the groups if there are labels, but the chains of NUTS begin at draws from CAVI's posterior.
+What is compared does not depend on the order and scale of components. Without FILE the problem is drawn from the model:
+12 features × 18 samples in three groups.
+
+{FILES}
+If X has fractions there is no Gibbs. The folder gets crosscheck.csv, crosscheck.json, marginals.png and forest.png.
+JAX_ENABLE_X64=1 in the environment computes in double precision."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -59,7 +71,7 @@ def _parser() -> Parser:
     parser = Parser(
         prog="gsnmf",
         description="Bayesian nonnegative matrix factorisation with group sparsity.",
-        epilog=f"examples:\n{DEMO_EXAMPLE}\n{FIT_EXAMPLE}",
+        epilog=f"examples:\n{DEMO_EXAMPLE}\n{FIT_EXAMPLE}\n{CROSSCHECK_EXAMPLE}",
         **common,
     )
     parser.add_argument("--version", action="version", version=f"gsnmf {__version__}")
@@ -74,7 +86,7 @@ def _parser() -> Parser:
     demo.add_argument(
         "--out", type=Path, default=Path("gsnmf_demo"), metavar="DIR", help="folder (default: %(default)s)"
     )
-    demo.add_argument("--seed", type=_seed, default=0, metavar="N", help="of the first random start (default: 0)")
+    demo.add_argument("--seed", type=seed, default=0, metavar="N", help="of the first random start (default: 0)")
     demo.set_defaults(run=_demo)
     fit = commands.add_parser(
         "fit",
@@ -85,39 +97,43 @@ def _parser() -> Parser:
     )
     fit.set_defaults(run=_fit)
     _fit_options(fit)
+    crosscheck = commands.add_parser(
+        "crosscheck",
+        help="the same problem by four algorithms",
+        description="Run CAVI, SVI, NUTS and Gibbs on one small problem; print how far they agree, and draw it.",
+        epilog=CROSSCHECK_EXAMPLES,
+        **common,
+    )
+    crosscheck.set_defaults(run=_crosscheck)
+    _crosscheck_options(crosscheck)
     return parser
 
 
 def _fit_options(fit: Parser) -> None:
-    fit.add_argument("file", type=Path, metavar="FILE", help="features × samples: npy, npz, csv or tsv")
     fit.add_argument("--out", type=Path, required=True, metavar="FILE", help="where the fit goes, as .npz and .json")
-    fit.add_argument("--labels", type=Path, metavar="FILE", help="one label per sample: npy, npz, csv, tsv or txt")
-    fit.add_argument("--rank", type=int, metavar="K", help="components in all; required without --labels")
-    group = fit.add_argument_group("with --labels, the paper's prior (11)")
-    group.add_argument(
-        "--per-group", type=int, metavar="N", help="components of each label, if not --rank (default: 3)"
-    )
-    group.add_argument("--small", type=float, metavar="A", help="shape of λ at a component's own label (default: 32)")
-    group.add_argument("--large", type=float, metavar="A", help="shape of λ at other labels (default: 256)")
-    group.add_argument("--scale", type=float, metavar="B", help="scale of λ (default: 1e6)")
-    group.add_argument("--init", choices=["random", "groups"], help="how T and V start (default: random)")
-    lam_help = "λ starts at its prior mean (default) or at its shape, better for large shapes"
-    group.add_argument("--lam-start", choices=["prior", "shape"], help=lam_help)
-    fit.add_argument(
-        "--a-t", type=float, default=0.6, metavar="A", help="shape of the dictionary's prior (default: 0.6)"
-    )
-    fit.add_argument("--b-t", type=float, default=20.0, metavar="B", help="its scale (default: 20)")
+    add_problem(fit)
     fit.add_argument("--max-steps", type=int, default=300, metavar="N", help="sweeps at most (default: 300)")
     fit.add_argument("--tol", type=float, default=1e-6, help="relative change of the bound to stop at (default: 1e-6)")
-    fit.add_argument("--seed", type=_seed, default=0, metavar="N", help="of the random start (default: 0)")
+    fit.add_argument("--seed", type=seed, default=0, metavar="N", help="of the random start (default: 0)")
     fit.add_argument("--plots", type=Path, metavar="DIR", help="write pictures into this folder")
     fit.add_argument(
-        "--image-shape", type=_shape, metavar="HxW", help="samples are images: draw the dictionary as such"
+        "--image-shape", type=image_shape, metavar="HxW", help="samples are images: draw the dictionary as such"
     )
+
+
+def _crosscheck_options(crosscheck: Parser) -> None:
+    folder = Path("gsnmf_crosscheck")
+    crosscheck.add_argument("--out", type=Path, default=folder, metavar="DIR", help="folder (default: %(default)s)")
+    add_problem(crosscheck, optional=True, init="groups")
+    crosscheck.add_argument("--seed", type=seed, default=0, metavar="N", help="of all that is random (default: 0)")
+    crosscheck.add_argument(
+        "--draws", type=int, default=1000, metavar="N", help="of each chain, after as many to warm up (default: 1000)"
+    )
+    crosscheck.add_argument("--chains", type=int, default=4, metavar="N", help="of NUTS and of Gibbs (default: 4)")
 
 
 def _demo(arguments: argparse.Namespace) -> int:
-    _check_folder(arguments.out)
+    check_folder(arguments.out)
     from .demo import run_demo
 
     run_demo(arguments.out, arguments.seed)
@@ -128,16 +144,21 @@ def _fit(arguments: argparse.Namespace) -> int:
     from .saving import pair, save_fit
 
     npz, _ = pair(arguments.out)
-    _check_folder(npz.parent)
+    check_folder(npz.parent)
     if npz.is_dir():
         raise ValueError(f"expected --out to name a file; got the folder {npz}")
     for given in (arguments.file, arguments.labels):
         if given is not None and given.resolve() in (npz.resolve(), npz.with_suffix(".json").resolve()):
             raise ValueError(f"expected --out to name another file than the input; got {given} for both")
-    _check_options(arguments)
+    if arguments.image_shape is not None and arguments.plots is None:
+        raise ValueError("expected --plots DIR with --image-shape; got none")
+    check_problem(arguments)
     if arguments.plots is not None:
-        _check_folder(arguments.plots)
-    data, priors, rank = _problem(arguments)
+        check_folder(arguments.plots)
+    data, priors, rank = read_problem(arguments)
+    shape = arguments.image_shape
+    if shape is not None and shape[0] * shape[1] != data.num_features:
+        raise ValueError(f"expected --image-shape with {data.num_features} pixels; got {shape[0]}x{shape[1]}")
     begin = time.perf_counter()
     fit, interrupted = _run(arguments, data, priors, rank)
     if fit is None:
@@ -159,44 +180,17 @@ def _fit(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _check_options(arguments: argparse.Namespace) -> None:
-    """Refuse options that would have no effect, and fill in the defaults of those that have."""
-    given = [name for name in GROUP_OPTIONS if getattr(arguments, name) is not None]
-    if arguments.labels is None and given:
-        raise ValueError(f"expected --labels with --{given[0].replace('_', '-')}; got none")
-    if arguments.labels is None and arguments.rank is None:
-        raise ValueError("expected --labels FILE, or --rank K for a model without groups; got neither")
-    if arguments.rank is not None and arguments.per_group is not None:
-        raise ValueError("expected --per-group or --rank; got both")
-    if arguments.image_shape is not None and arguments.plots is None:
-        raise ValueError("expected --plots DIR with --image-shape; got none")
-    for name, value in GROUP_OPTIONS.items():
-        if getattr(arguments, name) is None and not (name == "per_group" and arguments.rank is not None):
-            setattr(arguments, name, value)
+def _crosscheck(arguments: argparse.Namespace) -> int:
+    check_folder(arguments.out)
+    init = arguments.init  # its default here is not that of a fit
+    check_problem(arguments)
+    from .crosscheck import check_sizes, run_crosscheck
 
-
-def _problem(arguments: argparse.Namespace) -> tuple[Data, Priors, int]:
-    """Data and priors, checked against each other, and the rank."""
-    from .files import read_labels, read_matrix
-    from .model import Gamma, GroupSparse, Priors, as_data, label_driven
-    from .model.problem import prepare
-
-    X, features, samples = read_matrix(arguments.file)
-    labels = None if arguments.labels is None else read_labels(arguments.labels)
-    data = as_data(X, labels, feature_names=features, sample_names=samples)
-    shape = arguments.image_shape
-    if shape is not None and shape[0] * shape[1] != data.num_features:
-        raise ValueError(f"expected --image-shape with {data.num_features} pixels; got {shape[0]}x{shape[1]}")
-    dictionary = Gamma(arguments.a_t, arguments.b_t)
-    if labels is None:
-        # Exponential coefficients, of the scale that makes TV as large as X a priori.
-        size, unit = float(data.X.mean()), arguments.rank * dictionary.mean
-        priors = Priors(dictionary, Gamma(1.0, size / unit if size > 0 and unit > 0 else 1.0))
-    else:
-        how = {"per_group": arguments.per_group} if arguments.rank is None else {"rank": arguments.rank}
-        shapes = {name: getattr(arguments, name) for name in ("small", "large", "scale")}
-        priors = Priors(dictionary, GroupSparse(label_driven(num_groups=data.num_groups, **how, **shapes)))
-    return data, priors, prepare(data, priors, arguments.rank)[2]
+    check_sizes(arguments.draws, arguments.chains)
+    problem = None if arguments.file is None else read_problem(arguments)
+    options = {name: getattr(arguments, name) for name in ("seed", "draws", "chains", "lam_start")}
+    run_crosscheck(arguments.out, problem, init=init, **options)
+    return 0
 
 
 def _run(arguments: argparse.Namespace, data: Data, priors: Priors, rank: int) -> tuple[Fit | None, bool]:
@@ -254,28 +248,3 @@ def _table(data: Data, fit: Fit, seconds: float) -> str:
         "seconds": f"{seconds:.1f}",
     }
     return str(pd.DataFrame([values]).to_string(index=False))
-
-
-def _check_folder(folder: Path) -> None:
-    """Make the folder and see that files can be written there, before any work is done for them."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise ValueError(f"expected a folder to write into; got {folder} ({os.strerror(error.errno or 0)})") from None
-
-
-def _seed(text: str) -> int:
-    """A whole number that random generators take."""
-    if not text.isdecimal() or int(text) >= 2**32:
-        raise argparse.ArgumentTypeError(f"expected a whole number from 0 to {2**32 - 1}; got {text!r}")
-    return int(text)
-
-
-def _shape(text: str) -> tuple[int, int]:
-    """HxW, as in 112x92."""
-    parts = text.lower().split("x")
-    if len(parts) != 2 or not all(part.isdecimal() and int(part) > 0 for part in parts):
-        raise argparse.ArgumentTypeError(f"expected HxW, as in 112x92; got {text!r}")
-    return int(parts[0]), int(parts[1])

@@ -14,6 +14,7 @@ from scipy.special import gammaln
 
 from gsnmf.inference import align, invariants, to_arviz
 from gsnmf.inference.alignment import permute
+from gsnmf.inference.arviz_compat import diagnose
 from gsnmf.model import Gamma, Priors, as_data
 
 DRAWS = 150
@@ -199,3 +200,14 @@ def test_an_mcmc_that_has_not_run_is_refused():
     mcmc = MCMC(NUTS(lambda: None), num_warmup=1, num_samples=1, progress_bar=False)
     with pytest.raises(ValueError, match="expected an MCMC that has run"):
         to_arviz(mcmc, DATA, PRIORS)
+
+
+def test_diagnosis_of_chains():
+    """Of 4000 independent draws all are effective, to the 10 % that ESS is good to; the mean's error is 1/√4000."""
+    draws = np.random.default_rng(0).normal(size=(4, 1000))
+    good = diagnose(draws)
+    assert good.r_hat < 1.005
+    np.testing.assert_allclose([good.ess_bulk, good.ess_tail], 4000, rtol=0.15)
+    np.testing.assert_allclose(good.mcse, 1 / np.sqrt(4000), rtol=0.1)
+    draws[0] += 2.0
+    assert diagnose(draws).r_hat > 1.2

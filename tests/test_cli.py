@@ -162,6 +162,7 @@ def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
         ("--help",): ["gsnmf demo --out", "gsnmf fit faces.npz --labels"],
         ("demo", "--help"): ["gsnmf demo --out"],
         ("fit", "--help"): ["gsnmf fit faces.npz --labels", "gsnmf fit counts.csv --rank"],
+        ("crosscheck", "--help"): ["gsnmf crosscheck --out", "gsnmf crosscheck counts.csv --labels"],
     }.items():
         with pytest.raises(SystemExit, match="0"):
             cli.main(list(arguments))
@@ -170,7 +171,7 @@ def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_examples_in_help_parse() -> None:
-    for line in (cli.DEMO_EXAMPLE, cli.FIT_EXAMPLE):
+    for line in (cli.DEMO_EXAMPLE, cli.FIT_EXAMPLE, cli.CROSSCHECK_EXAMPLE):
         cli._parser().parse_args(line.split()[1:])
 
 

@@ -1,0 +1,114 @@
+"""Numbers that every algorithm must agree on: a few of what neither order nor scale of components changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import gammaln
+
+from .inference import Posterior, invariants
+from .model import Data, Priors
+
+ENTRIES = 2**24  # of TV over draws that are held at once
+
+
+class Invariant(NamedTuple):
+    """A number for every draw.
+
+    name: in files.
+    heading: in tables; short.
+    title: in sentences and pictures.
+    of: from what `inference.invariants` returns.
+    """
+
+    name: str
+    heading: str
+    title: str
+    of: Callable[[Any], Any]
+
+
+def choose(data: Data, priors: Priors, posterior: Posterior) -> list[Invariant]:
+    """What to ask about these data: of TV, and of the component that explains most of X.
+
+    Args:
+        data: what was fitted.
+        priors: those it was fitted with; which tell the own group of each component, if it has one.
+        posterior: CAVI's, to which components are aligned.
+    """
+    X = np.asarray(data.X, float)
+    f, s = map(int, np.unravel_index(X.argmax(), X.shape))
+    counts = np.asarray(posterior.T.mean, float).sum(axis=0) * np.asarray(posterior.V.mean, float).sum(axis=1)
+    i = int(counts.argmax())
+    peak = int(np.asarray(posterior.T.mean)[:, i].argmax())
+    feature, sample = data.names.feature, data.names.sample
+    asked = [
+        Invariant("total", "Σ TV", "the total Σ TV", lambda x: x["TV"].sum(("feature", "sample"))),
+        Invariant(
+            "largest", "TV at max x", f"TV at the largest x (feature {feature[f]}, sample {sample[s]})",
+            lambda x: x["TV"].isel(feature=f, sample=s),
+        ),
+        Invariant("log_likelihood", "log p(X|TV)", "the log likelihood", lambda x: _log_likelihood(X, x["TV"])),
+        Invariant(
+            "peak", "t/Σt", f"the largest t/Σt of component {i} (feature {feature[peak]})",
+            lambda x: x["profile"].isel(component=i, feature=peak),
+        ),
+    ]  # fmt: skip
+    own = own_groups(data, priors, len(counts))
+    if own is None:
+        share = Invariant("share", "share", f"the share of component {i} in Σ TV", lambda x: _share(x, component=i))
+    else:
+        within = np.asarray(own, float) @ np.asarray(data.membership, float).T
+        title = "the share of Σ TV in components' own groups"
+        share = Invariant("own_share", "own share", title, lambda x: _share(x, within=within))
+    asked.append(share)
+    if posterior.lam is not None:
+        c = int((own[i] if own is not None else np.asarray(posterior.V.mean)[i] @ np.asarray(data.membership)).argmax())
+        title = f"log λ/Σt of component {i} in group {data.names.group[c]}"
+        asked.append(Invariant("log_rate", "log λ/Σt", title, lambda x: np.log(x["rate"].isel(component=i, group=c))))
+    return asked
+
+
+def own_groups(data: Data, priors: Priors, rank: int) -> np.ndarray | None:
+    """Whether group c is component i's own, λ_ic having its smallest shape there; None where none has a group.
+
+    Components × groups, of truth values.
+    """
+    rate = priors.coefficients.hyperprior
+    if rate is None:
+        return None
+    a = np.broadcast_to(np.asarray(rate.a, float), (rank, data.num_groups))
+    own: np.ndarray = (a == a.min(axis=1, keepdims=True)) & (a < a.max(axis=1, keepdims=True))
+    return own if own.any(axis=1).all() else None
+
+
+def evaluate(posterior: Any, asked: list[Invariant]) -> dict[str, np.ndarray]:
+    """Chains × draws of each, in double precision, as many draws at once as memory likes.
+
+    Args:
+        posterior: that group of what `to_arviz` returned.
+        asked: from `choose`.
+    """
+    sizes = posterior.sizes
+    step = max(1, ENTRIES // (sizes["chain"] * sizes["feature"] * sizes["sample"]))
+    parts = []
+    for begin in range(0, sizes["draw"], step):
+        some = invariants({"posterior": posterior.isel(draw=slice(begin, begin + step)).astype(float)})
+        parts.append([q.of(some).transpose("chain", "draw").values for q in asked])
+    return {q.name: np.concatenate(x, axis=1) for q, x in zip(asked, zip(*parts, strict=True), strict=True)}
+
+
+def _log_likelihood(X: np.ndarray, TV: Any) -> Any:
+    """Σ x log TV − TV − log Γ(x + 1); 0 log 0 is 0."""
+    log = np.log(np.maximum(TV, np.finfo(float).tiny))
+    return (log * X - TV).sum(("feature", "sample")) - gammaln(X + 1).sum()
+
+
+def _share(x: Any, *, within: np.ndarray | None = None, component: int | None = None) -> Any:
+    """Of the counts Σ_iτ v_iτ Σ_ν t_νi, those where `within`, components × samples, is 1; or of a component."""
+    activation = x["activation"]
+    total = activation.sum(("component", "sample"))
+    if within is None:
+        return activation.isel(component=component).sum("sample") / total
+    return (activation * within).sum(("component", "sample")) / total
