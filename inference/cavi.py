@@ -167,11 +167,11 @@ def run_many(
     datas: list[Any] = [data] if isinstance(data, Data) else list(data) if isinstance(data, (list, tuple)) else [None]
     if not all(isinstance(d, Data) for d in datas):
         raise ValueError(f"expected Data, as made by as_data, or a list of them; got {type(data).__name__}")
-    shapes = {(*d.X.shape, *d.names.group.tolist()) for d in datas}
+    shapes = {(*d.X.shape, tuple(d.names.group.tolist())) for d in datas}
     if not shared and (len(datas) != len(keys) or len(shapes) > 1):
         raise ValueError(
             f"expected one Data, or {len(keys)} of one shape with the same groups (features, samples, groups); "
-            f"got {len(datas)} of {sorted(shapes)}"
+            f"got {len(datas)} of {sorted(shapes, key=str)}"
         )
     of = [datas[0]] * len(keys) if shared else datas
     states = [_init(d, priors, key=k, start=start, init=init, rank=rank) for d, k in zip(of, keys, strict=True)]

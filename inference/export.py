@@ -90,7 +90,14 @@ def to_arviz(
     key_draws, key_X = jax.random.split(key)
     if isinstance(result, MCMC):
         draws, stats = _sampled(result)
-    else:
+        num_samples = draws["T"].shape[0] * draws["T"].shape[1]
+    numbers = num_samples * np.size(data.X) * ((log_likelihood == "entry") + posterior_predictive)
+    if numbers > NUMBERS:
+        raise ValueError(
+            f"expected at most {NUMBERS:.1e} numbers of log_likelihood and posterior_predictive; got {numbers:.1e}: "
+            "take fewer draws, log_likelihood='sample' or None, or posterior_predictive=False"
+        )
+    if not isinstance(result, MCMC):
         draws, stats = _drawn(result, data, priors, key_draws, num_samples), _trace(result)
     _check_shapes(draws, data, priors)
     if align is not None and (reference is not None or isinstance(result, MCMC)):
@@ -191,12 +198,6 @@ def _predict(
     data, priors, K = prepare(data, priors, draws["T"].shape[-1])
     chains, length = draws["T"].shape[:2]
     num = chains * length
-    numbers = num * data.X.size * ((looks.likelihood == "entry") + looks.predictive)
-    if numbers > NUMBERS:
-        raise ValueError(
-            f"expected at most {NUMBERS:.1e} numbers of log_likelihood and posterior_predictive; got {numbers:.1e}: "
-            "take fewer draws, log_likelihood='sample' or None, or posterior_predictive=False"
-        )
     flat = {site: x.reshape(num, *x.shape[2:]) for site, x in draws.items()}
     size = batch(data.X.size, num)
     made: list[dict[str, np.ndarray]] = []
