@@ -28,7 +28,7 @@ demo: $(VENV)/ready ## fit scikit-learn's digits, print a table, draw figures in
 	$(BIN)/gsnmf demo --out demo
 
 test: $(VENV)/ready ## the test suite
-	$(BIN)/python -m pytest --numprocesses=logical --maxprocesses=4
+	$(BIN)/python -m pytest --numprocesses=logical --maxprocesses=4 --dist=loadfile
 
 test-slow: $(VENV)/ready ## the tests that take minutes
 	$(BIN)/python -m pytest -m slow

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
+# Most of the suite's time is compilation, of problems so small that optimised code gains nothing.
+os.environ["XLA_FLAGS"] = (
+    f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+)
+
 import jax
 import numpy as np
 import pytest
