@@ -1,7 +1,7 @@
 # Every target makes what it needs: a fresh clone, Python 3.11+ and make are enough. uv is used when it is there.
 .DEFAULT_GOAL := help
 PYTHONS := 3.11 3.12 3.13
-MATRIX ?= tests/test_arviz.py tests/test_align.py tests/test_collapsed.py tests/test_svi.py
+MATRIX ?= $(addprefix tests/test_,arviz.py align.py collapsed.py svi.py gibbs.py mcmc.py crosscheck.py)
 .PHONY: help demo test test-slow test-matrix tests-here lint format bench clean
 
 PYTHON ?= $(shell for v in 3.11 3.12 3.13 3; do command -v python$$v >/dev/null 2>&1 && python$$v -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo python$$v && break; done)
@@ -44,7 +44,7 @@ test-matrix: ## what depends on ArviZ and NumPyro, on every Python from 3.11 to 
 
 tests-here: $(VENV)/ready
 	@$(BIN)/python -c 'from importlib.metadata import version as v; print("ArviZ", v("arviz"), "NumPyro", v("numpyro"), "JAX", v("jax"))'
-	$(BIN)/python -m pytest -q $(MATRIX)
+	$(BIN)/python -m pytest -q --numprocesses=logical --maxprocesses=4 --dist=loadfile $(MATRIX)
 
 lint: $(VENV)/ready ## ruff and mypy
 	$(BIN)/ruff check

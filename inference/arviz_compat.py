@@ -29,7 +29,7 @@ def diagnose(draws: np.ndarray) -> Diagnosis:
         draws: chains × draws.
     """
     az, draws = _arviz(), np.asarray(draws, float)
-    sizes = (az.ess(draws, method=method) for method in ("bulk", "tail"))
+    sizes = az.ess(draws, method="bulk"), az.ess(draws, method="tail", prob=(0.05, 0.95))  # 1.x has no default
     return Diagnosis(*map(float, (az.rhat(draws), *sizes, az.mcse(draws))))
 
 
