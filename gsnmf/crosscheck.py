@@ -18,7 +18,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from .inference import Fit, cavi, collapsed_bound, mcmc, psis, svi, to_arviz
 from .inference.alignment import blocks
-from .inference.arviz_compat import diagnose
+from .inference.arviz_compat import dataset, diagnose
 from .invariants import Invariant, choose, evaluate, own_groups
 from .model import Data, Gamma, GroupSparse, Priors, as_data, label_driven
 from .model.checks import whole
@@ -151,7 +151,7 @@ def crosscheck(
     for name, (result, seconds) in found.items():
         tree = to_arviz(result, data, priors, log_likelihood=None, posterior_predictive=False, **reading)
         diverging = int(tree["sample_stats"]["diverging"].sum()) if name == "NUTS" else 0
-        values = evaluate(tree["posterior"], asked)
+        values = evaluate(dataset(tree, "posterior"), asked)
         answers[name] = Answer(values, seconds, result if isinstance(result, Fit) else None, diverging)
     reference = names[-1]
     summary = summarise({name: answer.draws for name, answer in answers.items()}, reference)

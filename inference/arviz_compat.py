@@ -43,6 +43,12 @@ def gather(groups: dict[str, Any]) -> Any:
     return xarray.DataTree.from_dict(groups)
 
 
+def dataset(draws: Any, group: str) -> Any:
+    """One group as an `xarray.Dataset`, which 1.x has within a tree."""
+    found = draws[group]
+    return found.to_dataset() if hasattr(found, "to_dataset") else found
+
+
 def _arviz() -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # 0.23 announces 1.x at every first import
