@@ -22,7 +22,7 @@ from .inference.arviz_compat import dataset, diagnose
 from .invariants import Invariant, choose, evaluate, own_groups
 from .model import Data, Gamma, GroupSparse, Priors, as_data, label_driven
 from .model.checks import whole
-from .model.problem import prepare
+from .model.problem import has_counts, prepare
 from .model.types import Array
 
 HOW = {
@@ -90,11 +90,6 @@ def check_sizes(draws: int, chains: int) -> None:
     """Refuse fewer draws or chains than diagnostics can do with."""
     for name, value in {"draws": draws, "chains": chains}.items():
         whole(name, value, FEWEST[name])
-
-
-def has_counts(data: Data) -> bool:
-    """Whether X holds whole numbers, which Gibbs shares out among components."""
-    return bool((np.asarray(data.X) == np.round(data.X)).all())
 
 
 def crosscheck(

@@ -4,7 +4,7 @@ q(s_ν·τ) is multinomial with x_ντ trials and probabilities g_T,νi g_V,iτ 
 Nothing here, or anywhere, forms an array of F×K×N.
 
 Here and in the sweep all matrices lie the other way round than on paper, samples first, Xᵀ ≈ VᵀTᵀ: X is samples ×
-features, V samples × components, T components × features. The three products are faster that way on CPUs.
+features, V samples × components, T components × features. It is the way round in which `benchmarks/` finds its floor.
 """
 
 from __future__ import annotations

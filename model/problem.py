@@ -57,9 +57,14 @@ def prepare(data: Data, priors: Priors, rank: int | None = None) -> tuple[Data, 
     return _cast(data), _cast(jax.tree.map(_two_axes, priors)), K
 
 
+def has_counts(data: Data) -> bool:
+    """Whether X holds whole numbers, which can be shared out among components."""
+    return bool((np.asarray(data.X) == np.round(data.X)).all())
+
+
 def require_counts(data: Data) -> None:
     """Refuse an X with fractions: its entries cannot be split into whole counts s_νiτ."""
-    if not isinstance(data.X, jax.core.Tracer) and not (np.asarray(data.X) == np.round(data.X)).all():
+    if not isinstance(data.X, jax.core.Tracer) and not has_counts(data):
         raise ValueError("expected X to hold whole numbers for the augmented model; got fractions")
 
 
