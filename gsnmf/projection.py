@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import scipy.optimize
 from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import lapack
+from threadpoolctl import ThreadpoolController
+
+PATIENCE = 3  # exchanges of all infeasible variables that may fail to lower their number, before single ones
 
 
 def nnls(T: ArrayLike, X: ArrayLike) -> NDArray[np.float64]:
-    """argmin_{V ≥ 0} ‖X − TV‖², every column on its own.
+    """argmin_{V ≥ 0} ‖X − TV‖², every column on its own, by block principal pivoting.
+
+    With T's and X's columns at length 1, G = TᵀT and D = TᵀX, a column v is the solution when v ≥ 0, its gradient
+    w = Gv − d ≥ 0, and vᵢwᵢ = 0. Every variable is either free (w = 0) or held at 0; as long as some are infeasible,
+    all of those change sides at once. Columns that do not arrive, as may happen if T lacks full rank, are solved by
+    SciPy's active-set method.
 
     Args:
         T: features × components, the dictionary.
@@ -26,12 +37,93 @@ def nnls(T: ArrayLike, X: ArrayLike) -> NDArray[np.float64]:
         raise ValueError(f"expected T and X with the same number of features; got {T.shape[0]} and {X.shape[0]}")
     if T.shape[0] == 0 or T.shape[1] == 0:
         raise ValueError(f"expected T with at least one feature and one component; got shape {T.shape}")
-    # ‖x − Tv‖² = ‖Qᵀx − Rv‖² + a constant: the problems shrink from F rows to at most K.
-    Q, R = np.linalg.qr(T)
-    V = np.zeros((T.shape[1], X.shape[1]))
-    for tau, target in enumerate((Q.T @ X).T):
-        V[:, tau] = scipy.optimize.nnls(R, target, maxiter=30 * T.shape[1])[0]
-    return V
+    T_unit, X_unit = (np.abs(matrix).max(initial=0) or 1.0 for matrix in (T, X))  # squares stay within the range
+    T, X = T / T_unit, X / X_unit
+    with _threads().limit(limits=1):  # these factorisations are too small to share among threads
+        G = T.T @ T
+        t, x = _positive(np.sqrt(np.diag(G))), _positive(np.linalg.norm(X, axis=0))
+        V, arrived = _pivot(G / np.outer(t, t), (T.T @ X) / np.outer(t, x))
+        if not arrived.all():  # ‖x − Tv‖² = ‖Qᵀx − Rv‖² + a constant: the problems shrink from F rows to at most K
+            Q, R = np.linalg.qr(T / t)
+            for tau in np.flatnonzero(~arrived):
+                V[:, tau] = scipy.optimize.nnls(R, Q.T @ X[:, tau] / x[tau], maxiter=30 * len(V))[0]
+    return V * (X_unit / T_unit * x / t[:, None])
+
+
+@functools.cache
+def _threads() -> ThreadpoolController:
+    """The thread pools there are; finding them takes longer than a small problem."""
+    return ThreadpoolController()
+
+
+def _pivot(G: NDArray[np.float64], D: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Columns v ≥ 0 with gradient w = Gv − d ≥ 0 and vᵢwᵢ = 0, and for which of them pivoting found that."""
+    K, N = D.shape
+    V, free, arrived = np.zeros((K, N)), D > 0, np.zeros(N, bool)
+    fewest, patience, todo = np.full(N, K + 1), np.full(N, PATIENCE), np.arange(N)
+    for _ in range(5 * K + 20):
+        solved = _solve(G, D, free, todo, V)
+        todo = todo[solved]
+        v, is_free = V[:, todo], free[:, todo]
+        w = G @ v - D[:, todo]
+        rounding = 1e-13 * (1 + np.abs(v).sum(axis=0))  # columns of T and X have length 1
+        wrong = np.where(is_free, v < 0, w < -rounding)
+        count = wrong.sum(axis=0)
+        arrived[todo] = (count == 0) & (np.abs(np.where(is_free, w, 0)).max(axis=0) < 100 * rounding)
+        better = count < fewest[todo]
+        fewest[todo] = np.where(better, count, fewest[todo])
+        patience[todo] = np.where(better, PATIENCE, patience[todo] - 1)
+        for n in np.flatnonzero(patience[todo] < 0):  # Murty's rule, which cannot cycle: the last of them only
+            wrong[: np.flatnonzero(wrong[:, n])[-1:].max(initial=0), n] = False
+        free[:, todo] ^= wrong
+        todo = todo[count > 0]
+        if len(todo) == 0:
+            break
+    return V, arrived
+
+
+def _solve(
+    G: NDArray[np.float64], D: NDArray[np.float64], free: NDArray[np.bool_], todo: NDArray[np.intp], V: NDArray[Any]
+) -> NDArray[np.bool_]:
+    """Set V's columns `todo` to the solutions of Gv = d on their free variables, 0 elsewhere; returns which exist."""
+    alike: dict[bytes, list[int]] = {}  # one factorisation for all columns with the same free variables
+    for n, key in enumerate(np.packbits(free[:, todo], axis=0).T):
+        alike.setdefault(key.tobytes(), []).append(n)
+    solved = np.ones(len(todo), bool)
+    V[:, todo] = 0
+    for members in alike.values():
+        columns = todo[members]
+        rows = np.flatnonzero(free[:, columns[0]])
+        if len(rows):
+            _, solution, failed = lapack.dposv(G[rows[:, None], rows], D[rows[:, None], columns])
+            solved[members] = not failed
+            V[rows[:, None], columns] = solution
+    return solved
+
+
+def class_cosines(train_V: ArrayLike, train_labels: ArrayLike, test_V: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
+    """How near each class comes to every test sample: the largest cosine over the class's training samples.
+
+    Args:
+        train_V: components × training samples.
+        train_labels: one per training sample.
+        test_V: components × test samples.
+
+    Returns the cosines, test samples × classes, and the classes in sorted order. A sample that is 0 everywhere has
+    cosine 0 with all.
+
+    >>> class_cosines([[1.0, 0.0], [0.0, 1.0]], ["a", "b"], [[3.0], [4.0]])[0].round(3).tolist()
+    [[0.6, 0.8]]
+    """
+    train_V, test_V, labels = _matrix("train_V", train_V), _matrix("test_V", test_V), np.asarray(train_labels)
+    if train_V.shape[0] != test_V.shape[0]:
+        raise ValueError(f"expected as many components in both; got {train_V.shape[0]} and {test_V.shape[0]}")
+    if labels.shape != train_V.shape[1:] or len(labels) == 0:
+        raise ValueError(f"expected one label for each of {train_V.shape[1]} samples; got shape {labels.shape}")
+    cosines = _unit(test_V).T @ _unit(train_V)
+    classes, index = np.unique(labels, return_inverse=True)
+    nearest = np.stack([cosines[:, index == c].max(axis=1) for c in range(len(classes))], axis=1)
+    return nearest, classes
 
 
 def nearest_cosine(train_V: ArrayLike, train_labels: ArrayLike, test_V: ArrayLike) -> NDArray[Any]:
@@ -45,16 +137,39 @@ def nearest_cosine(train_V: ArrayLike, train_labels: ArrayLike, test_V: ArrayLik
     >>> nearest_cosine([[1.0, 0.0], [0.0, 1.0]], ["a", "b"], [[0.2], [5.0]]).tolist()
     ['b']
     """
-    from sklearn.neighbors import KNeighborsClassifier
-
-    train_V, test_V, labels = _matrix("train_V", train_V), _matrix("test_V", test_V), np.asarray(train_labels)
-    if train_V.shape[0] != test_V.shape[0]:
-        raise ValueError(f"expected as many components in both; got {train_V.shape[0]} and {test_V.shape[0]}")
-    if labels.shape != train_V.shape[1:]:
-        raise ValueError(f"expected one label for each of {train_V.shape[1]} samples; got shape {labels.shape}")
-    classifier = KNeighborsClassifier(n_neighbors=1, metric="cosine").fit(train_V.T, labels)
-    predicted: NDArray[Any] = classifier.predict(test_V.T)
+    cosines, classes = class_cosines(train_V, train_labels, test_V)
+    predicted: NDArray[Any] = classes[cosines.argmax(axis=1)]
     return predicted
+
+
+def vote_shares(cosines: Sequence[NDArray[Any]] | NDArray[Any]) -> NDArray[np.float64]:
+    """The share of restarts whose nearest class is each, and a sliver of the mean cosine, which breaks ties.
+
+    Args:
+        cosines: restarts × samples × classes, as from `class_cosines` with each restart's dictionary.
+
+    Returns samples × classes, rows adding up to 1.
+
+    >>> vote_shares([[[0.9, 0.8]], [[0.1, 0.7]]]).argmax(axis=1).tolist()
+    [1]
+    """
+    stack = np.asarray(cosines, float)
+    votes = (stack.argmax(axis=2)[..., None] == np.arange(stack.shape[2])).mean(axis=0)
+    votes = votes + 1e-6 * np.clip(stack.mean(axis=0), 0, None)
+    shares: NDArray[np.float64] = votes / votes.sum(axis=1, keepdims=True)
+    return shares
+
+
+def _unit(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Every column at length 1; one of zeros stays so."""
+    matrix = matrix / _positive(np.abs(matrix).max(axis=0, initial=0))  # squares stay within the range
+    unit: NDArray[np.float64] = matrix / _positive(np.linalg.norm(matrix, axis=0))
+    return unit
+
+
+def _positive(sizes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """1 in place of 0, to divide by."""
+    return np.where(sizes > 0, sizes, 1.0)
 
 
 def _matrix(name: str, values: ArrayLike) -> NDArray[np.float64]:
@@ -63,7 +178,7 @@ def _matrix(name: str, values: ArrayLike) -> NDArray[np.float64]:
         raise ValueError(f"expected {name} with 2 dimensions; got {array.ndim} (shape {array.shape})")
     if array.dtype.kind not in "biuf":
         raise ValueError(f"expected {name} to hold real numbers; got dtype {array.dtype}")
-    array = array.astype(float)
+    array = array.astype(float, copy=False)
     if not np.isfinite(array).all():
         raise ValueError(f"expected {name} to be finite; got {array[~np.isfinite(array)][0]}")
     return array
