@@ -1,4 +1,4 @@
-"""The command line: `gsnmf demo`, `gsnmf fit`, `gsnmf crosscheck`.
+"""The command line: `gsnmf demo`, `fit`, `crosscheck`, and those of the experiments.
 
 Libraries are imported when a command needs them, so help is instant.
 """
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from . import __version__
+from .experiments.commands import REPRODUCE_EXAMPLE, SWEEP_EXAMPLE, add_commands
 from .options import FILES, add_problem, check_folder, check_problem, image_shape, read_problem, seed
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def _parser() -> Parser:
     parser = Parser(
         prog="gsnmf",
         description="Bayesian nonnegative matrix factorisation with group sparsity.",
-        epilog=f"examples:\n{DEMO_EXAMPLE}\n{FIT_EXAMPLE}\n{CROSSCHECK_EXAMPLE}",
+        epilog=f"examples:\n{DEMO_EXAMPLE}\n{FIT_EXAMPLE}\n{CROSSCHECK_EXAMPLE}\n{REPRODUCE_EXAMPLE}\n{SWEEP_EXAMPLE}",
         **common,
     )
     parser.add_argument("--version", action="version", version=f"gsnmf {__version__}")
@@ -106,6 +107,7 @@ def _parser() -> Parser:
     )
     crosscheck.set_defaults(run=_crosscheck)
     _crosscheck_options(crosscheck)
+    add_commands(commands, **common)
     return parser
 
 

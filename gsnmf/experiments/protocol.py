@@ -1,0 +1,222 @@
+"""The paper's protocol: dictionaries on training folds, from several random starts; 1-NN by cosine on the others."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from joblib import Parallel, delayed, parallel_config
+from numpy.typing import NDArray
+from sklearn.model_selection import StratifiedKFold
+from tqdm import tqdm
+
+from ..projection import class_cosines, vote_shares
+from .methods import METHODS, Space
+from .results import append, identity, read
+
+
+class Problem(NamedTuple):
+    """A prepared dataset.
+
+    name: as in the presets.
+    X: features × samples.
+    labels: one per sample.
+    """
+
+    name: str
+    X: NDArray[Any]
+    labels: NDArray[Any]
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the numbers and labels: results of other preparations are not mixed with these."""
+        labels = np.unique(self.labels, return_inverse=True)[1]
+        parts = np.ascontiguousarray(self.X, np.float32).tobytes(), labels.astype(np.int64).tobytes()
+        return hashlib.sha256(b"".join(parts)).hexdigest()[:12]
+
+
+class Plan(NamedTuple):
+    """How much is done.
+
+    runs: cross-validations, each with folds of its own.
+    folds: parts of each.
+    use: how many of these parts are left out in turn; all of them, but in a quick look.
+    restarts: random starts of each method that has them.
+    validation: whether each start is also tried on a part of the training samples, to choose one: twice the work.
+    bounds: whether collapsed bounds are estimated.
+    """
+
+    runs: int = 5
+    folds: int = 10
+    use: int = 10
+    restarts: int = 10
+    validation: bool = False
+    bounds: bool = False
+
+
+FULL, QUICK = Plan(), Plan(runs=1, use=2, restarts=2)
+
+
+def tasks(problem: Problem, plan: Plan, methods: Sequence[tuple[str, Mapping[str, Any]]]) -> Iterator[dict[str, Any]]:
+    """Every fold of every method: what a row of results says before its outcome is known.
+
+    Args:
+        problem: as prepared.
+        plan: how many.
+        methods: names with their settings; a name may come with several.
+    """
+    common = {"dataset": problem.name, "fingerprint": problem.fingerprint, "folds": plan.folds, "bounds": plan.bounds}
+    for run, fold, (method, settings) in itertools.product(range(plan.runs), range(plan.use), methods):
+        # Principal components do not depend on a start.
+        restarts, validation = (1, False) if method == "pca" else (plan.restarts, plan.validation)
+        own = {"method": method, "settings": dict(settings), "run": run, "fold": fold}
+        yield common | own | {"restarts": restarts, "validation": validation}
+
+
+def run_fold(X: NDArray[Any], labels: NDArray[Any], task: Mapping[str, Any]) -> dict[str, Any]:
+    """Learn from all folds but one, from every start, and classify that one.
+
+    Args:
+        X: features × samples.
+        labels: one per sample.
+        task: as from `tasks`.
+
+    Returns the task with its outcome. Numbers of test samples that are right: `correct`, for every start; `vote`, by
+    the majority of the starts; `cosine`, by the class whose nearest sample is nearest on average over the starts;
+    `chosen`, by the start that did best on samples set aside from the training ones.
+    """
+    folds = StratifiedKFold(task["folds"], shuffle=True, random_state=task["run"]).split(labels, labels)
+    train, test = next(itertools.islice(folds, task["fold"], None))
+    spaces, cosines, seconds = [], [], []
+    for seed in seeds(task):
+        begin = time.perf_counter()
+        spaces.append(_learn(task, X[:, train], labels[train], seed))
+        seconds.append(round(time.perf_counter() - begin, 3))
+        cosines.append(_cosines(spaces[-1], X, labels, train, test))
+    classes, truth = np.unique(labels[train]), labels[test]
+
+    def right(scores: NDArray[Any]) -> int:
+        return int(np.sum(classes[scores.argmax(axis=1)] == truth))
+
+    outcome: dict[str, Any] = {"size": len(test), "correct": [right(c) for c in cosines]}
+    if task["restarts"] > 1:
+        outcome |= {"vote": right(vote_shares(cosines)), "cosine": right(np.mean(cosines, axis=0))}
+    if task["validation"]:
+        chosen, outcome["validated"] = _chosen(X, labels, train, task)
+        outcome["chosen"] = right(_cosines(chosen, X, labels, train, test))
+    if spaces[0].bound is not None:
+        outcome["bound"] = [float(f"{space.bound:.8g}") for space in spaces]
+    if task["bounds"]:
+        outcome["collapsed"] = [float(f"{s.collapsed():.8g}") for s in spaces if s.collapsed is not None]
+    return {**task, **outcome, "sweeps": [space.sweeps for space in spaces], "seconds": seconds}
+
+
+def seeds(task: Mapping[str, Any]) -> list[int]:
+    """One for each start; the same for all methods and settings."""
+    return [100_000 * task["run"] + 1_000 * task["fold"] + restart for restart in range(task["restarts"])]
+
+
+def _learn(task: Mapping[str, Any], X: NDArray[Any], labels: NDArray[Any], seed: int) -> Space:
+    return METHODS[task["method"]](X, labels, seed, **task["settings"])
+
+
+def _cosines(
+    space: Space, X: NDArray[Any], labels: NDArray[Any], train: NDArray[Any], test: NDArray[Any]
+) -> NDArray[Any]:
+    """Test samples × classes. Training samples enter the space by the same map as the others: with their E[V] in its
+    place accuracies are several points lower.
+    """
+    return class_cosines(space.project(X[:, train]), labels[train], space.project(X[:, test]))[0]
+
+
+def _chosen(
+    X: NDArray[Any], labels: NDArray[Any], train: NDArray[Any], task: Mapping[str, Any]
+) -> tuple[Space, list[int]]:
+    """Of dictionaries learned from a part of the training samples, the one that classifies the other part best.
+
+    Ties go to the higher bound. Returns it, and how many of the samples set aside each start had right.
+    """
+    inner = StratifiedKFold(task["folds"] - 1, shuffle=True, random_state=task["run"])
+    fit, held = (train[part] for part in next(inner.split(train, labels[train])))
+    spaces = [_learn(task, X[:, fit], labels[fit], seed) for seed in seeds(task)]
+    classes, scores = np.unique(labels[fit]), []
+    for space in spaces:
+        scores.append(int(np.sum(classes[_cosines(space, X, labels, fit, held).argmax(axis=1)] == labels[held])))
+    order = np.lexsort(([space.bound or 0.0 for space in spaces], scores))
+    return spaces[order[-1]], scores
+
+
+def run(
+    problem: Problem,
+    plan: Plan,
+    methods: Sequence[tuple[str, Mapping[str, Any]]],
+    path: Path,
+    *,
+    jobs: int = 2,
+    backend: str = "loky",
+    command: str = "",
+) -> list[dict[str, Any]]:
+    """Make every fold that the file does not have yet, in parallel, and append each as soon as it is done.
+
+    Args:
+        problem: as prepared.
+        plan: how many.
+        methods: names with their settings.
+        path: the file; made when it is not there.
+        jobs: folds at a time.
+        backend: of joblib: "loky" (processes), "threading", "sequential", or one that is registered with it, such as
+            "dask". Not "multiprocessing", whose forks hang once JAX has begun.
+        command: noted in the file.
+
+    Returns the rows of this plan, old and new.
+    """
+    if backend == "multiprocessing":
+        raise ValueError("expected a joblib backend that does not fork, loky or threading; got multiprocessing")
+    wanted = {identity(task): task for task in tasks(problem, plan, methods)}
+    known = {identity(row): row for row in read(path)} if path.exists() else {}
+    done = {key: known[key] for key in wanted if key in known}
+    left = [task for key, task in wanted.items() if key not in done]
+    if left:
+        append(path, {"command": command, "versions": versions()})
+        with _one_thread_each(backend), parallel_config(backend=backend, n_jobs=jobs):
+            pool = Parallel(return_as="generator_unordered")
+            outcomes = pool(delayed(run_fold)(problem.X, problem.labels, task) for task in left)
+            with tqdm(outcomes, total=len(wanted), initial=len(done), unit="fold", disable=None) as progress:
+                for row in progress:
+                    append(path, row)
+                    done[identity(row)] = row
+                    progress.set_description(f"{row['method']} run {row['run']} fold {row['fold']}")
+    return [done[key] for key in wanted]
+
+
+@contextmanager
+def _one_thread_each(backend: str) -> Iterator[None]:
+    """New worker processes compute with one thread: several folds side by side keep the cores busy, without waiting."""
+    if backend != "loky":
+        yield
+        return
+    names = ("XLA_FLAGS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    before = {name: os.environ.get(name) for name in names}
+    flags = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+    os.environ |= {"XLA_FLAGS": f"{before['XLA_FLAGS'] or ''} {flags}".strip()} | dict.fromkeys(names[1:], "1")
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None) if value is None else os.environ.update({name: value})
+
+
+def versions() -> dict[str, str]:
+    """Of what the numbers depend on."""
+    from importlib.metadata import version
+
+    libraries = {name: version(name) for name in ("gsnmf", "jax", "numpy", "scipy", "scikit-learn")}
+    return {"python": sys.version.split()[0]} | libraries

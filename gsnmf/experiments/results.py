@@ -1,0 +1,74 @@
+"""Results on disk: one line of JSON for every fold, appended as soon as it is known."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+# What makes two folds the same piece of work: a run that was interrupted leaves out what is there already.
+IDENTITY = ("dataset", "fingerprint", "method", "settings", "run", "fold", "folds", "restarts", "validation", "bounds")
+PREDICTORS = ("vote", "cosine", "chosen")
+
+
+def append(path: Path, row: Mapping[str, Any]) -> None:
+    """Add a row, and see that it is on the disk before anything else happens."""
+    with path.open("a+b") as file:
+        file.seek(0, os.SEEK_END)
+        whole = file.tell() == 0 or (file.seek(-1, os.SEEK_END), file.read())[1] == b"\n"
+        file.write(b"" if whole else b"\n")  # the last line may have been cut off by a crash
+        file.write(json.dumps(row).encode() + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read(paths: Path | Sequence[Path]) -> list[dict[str, Any]]:
+    """All rows of one or several files; a line that was cut off is left out, its fold is computed again.
+
+    Args:
+        paths: files as `append` makes them.
+    """
+    rows = []
+    for path in [paths] if isinstance(paths, Path) else paths:
+        for line in path.read_text(encoding="utf-8").splitlines():
+            try:
+                row = json.loads(line)
+            except json.JSONDecodeError:
+                continue
+            if not isinstance(row, dict) or not ("command" in row or row.keys() >= set(IDENTITY)):
+                raise ValueError(f"expected {path} to hold results of `gsnmf reproduce` or `sweep`; got {line[:60]!r}")
+            rows.append(row)
+    return [row for row in rows if "command" not in row]
+
+
+def identity(row: Mapping[str, Any]) -> str:
+    """What tells this piece of work from others."""
+    return json.dumps({name: row[name] for name in IDENTITY}, sort_keys=True)
+
+
+def by_fold(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """One line for each fold: its accuracies by restart summed up, and those of the predictors that do not peek.
+
+    Args:
+        rows: as `read` returns them.
+
+    Columns: the method and all settings; mean, max, min and var over restarts; vote, cosine, chosen (where
+    computed); bound, collapsed: means over restarts (where there are any); sweeps, seconds: likewise.
+    """
+    lines = []
+    for row in rows:
+        accuracy = np.asarray(row["correct"]) / row["size"]
+        line = {name: row[name] for name in ("dataset", "method", "run", "fold", "restarts")} | row["settings"]
+        line |= {"mean": accuracy.mean(), "max": accuracy.max(), "min": accuracy.min()}
+        line |= {"square": (accuracy**2).mean(), "settings": json.dumps(row["settings"], sort_keys=True)}
+        line |= {name: row[name] / row["size"] for name in PREDICTORS if row.get(name) is not None}
+        for name in ("bound", "collapsed", "sweeps", "seconds"):
+            if row.get(name):
+                line[name] = float(np.mean(row[name]))
+        lines.append(line)
+    return pd.DataFrame(lines)
