@@ -30,7 +30,12 @@ def problem():
 
 
 def row(**changes):
-    filled = dict.fromkeys(results.IDENTITY, 0) | {"dataset": "yale", "method": "nmf_gs", "settings": {"rank": 45}}
+    filled = dict.fromkeys(results.IDENTITY, 0) | {
+        "dataset": "yale",
+        "method": "nmf_gs",
+        "settings": {"rank": 45},
+        "validation": False,
+    }
     return filled | {"folds": 10, "restarts": 2, "size": 10, "correct": [8, 10]} | changes
 
 
@@ -57,8 +62,8 @@ def test_files_of_another_kind_are_refused(tmp_path):
 
 
 def test_by_fold_sums_restarts_up():
-    table = results.by_fold([row(vote=9)])
-    assert table[["mean", "max", "min", "vote"]].iloc[0].tolist() == [0.9, 1.0, 0.8, 0.9]
+    table = results.by_fold([row(vote=9), row(validation=True, chosen=7), row(fold=1, validation=True, chosen=1)])
+    assert table[["mean", "max", "min", "vote", "chosen"]].to_numpy().tolist() == [[0.9, 1.0, 0.8, 0.9, 0.7]]
 
 
 # the protocol
@@ -86,9 +91,9 @@ def test_labels_and_samples_left_out_are_never_learned_from(problem, monkeypatch
         return METHODS["nmf_gs"](X, labels, seed, **SETTINGS["nmf_gs"])
 
     monkeypatch.setitem(METHODS, "spy", spy)
-    task = only(problem, "nmf_gs", plan=PLAN._replace(validation=True))[0] | {"method": "spy", "settings": {}}
     numbered = problem.X + 1e-6 * np.arange(40)  # so that a column tells which sample it is
-    outcome = run_fold(numbered, problem.labels, task)
+    both = only(problem, "nmf_gs", plan=PLAN._replace(validation=True))[:2]
+    outcome, chosen = (run_fold(numbered, problem.labels, task | {"method": "spy", "settings": {}}) for task in both)
     train, test = next(protocol.StratifiedKFold(4, shuffle=True, random_state=0).split(problem.X.T, problem.labels))
     places = [set(np.flatnonzero((numbered[:, :, None] == X[:, None, :]).all(axis=0).any(axis=1))) for X, _ in seen]
     assert [len(place) for place in places] == [30, 30, 20, 20]
@@ -97,8 +102,8 @@ def test_labels_and_samples_left_out_are_never_learned_from(problem, monkeypatch
     assert all(
         np.array_equal(labels, problem.labels[sorted(place)]) for place, (_, labels) in zip(places, seen, strict=True)
     )
-    assert outcome["size"] == len(test) == 10
-    assert len(outcome["correct"]) == len(outcome["validated"]) == 2
+    assert outcome["size"] == chosen["size"] == len(test) == 10
+    assert len(outcome["correct"]) == len(chosen["validated"]) == 2
 
 
 def test_vote_and_mean_cosine_by_hand(problem, monkeypatch):
@@ -109,7 +114,7 @@ def test_vote_and_mean_cosine_by_hand(problem, monkeypatch):
     wrong = right.copy()
     wrong[0] = np.roll(right[0], 1) * 0.2 + right[0] * 0.1
     scores = iter([right, wrong, wrong])
-    monkeypatch.setattr(protocol, "_cosines", lambda *_: next(scores))
+    monkeypatch.setattr(protocol._Fold, "cosines", lambda *_: next(scores))
     outcome = run_fold(problem.X, problem.labels, task)
     assert outcome["correct"] == [10, 9, 9]
     assert (outcome["vote"], outcome["cosine"]) == (9, 10)

@@ -60,13 +60,17 @@ def by_fold(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     Columns: the method and all settings; mean, max, min and var over restarts; vote, cosine, chosen (where
     computed); bound, collapsed: means over restarts (where there are any); sweeps, seconds: likewise.
     """
+    chosen = {identity(row | {"validation": False}): row["chosen"] for row in rows if row["validation"]}
     lines = []
     for row in rows:
+        if row["validation"]:
+            continue
         accuracy = np.asarray(row["correct"]) / row["size"]
         line = {name: row[name] for name in ("dataset", "method", "run", "fold", "restarts")} | row["settings"]
         line |= {"mean": accuracy.mean(), "max": accuracy.max(), "min": accuracy.min()}
         line |= {"square": (accuracy**2).mean(), "settings": json.dumps(row["settings"], sort_keys=True)}
-        line |= {name: row[name] / row["size"] for name in PREDICTORS if row.get(name) is not None}
+        right = {**row, "chosen": chosen.get(identity(row))}
+        line |= {name: right[name] / row["size"] for name in PREDICTORS if right.get(name) is not None}
         for name in ("bound", "collapsed", "sweeps", "seconds"):
             if row.get(name):
                 line[name] = float(np.mean(row[name]))

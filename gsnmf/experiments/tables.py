@@ -101,7 +101,7 @@ def correlations(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     for name in ("bound", "collapsed"):
         within: dict[str, list[float]] = {}
         for row in rows:
-            values, right = row.get(name) or [], row["correct"]
+            values, right = row.get(name) or [], row.get("correct", [])
             if len(values) > 2 and len(set(right)) > 1 and len(set(values)) > 1:
                 within.setdefault(row["method"], []).append(float(spearmanr(values, right)[0]))
         for method, found in within.items():
