@@ -114,7 +114,7 @@ def test_vote_and_mean_cosine_by_hand(problem, monkeypatch):
     wrong = right.copy()
     wrong[0] = np.roll(right[0], 1) * 0.2 + right[0] * 0.1
     scores = iter([right, wrong, wrong])
-    monkeypatch.setattr(protocol._Fold, "cosines", lambda *_: next(scores))
+    monkeypatch.setattr(protocol._Fold, "cosines", lambda *_: np.array([next(scores)]))
     outcome = run_fold(problem.X, problem.labels, task)
     assert outcome["correct"] == [10, 9, 9]
     assert (outcome["vote"], outcome["cosine"]) == (9, 10)

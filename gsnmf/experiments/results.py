@@ -13,7 +13,7 @@ import pandas as pd
 
 # What makes two folds the same piece of work: a run that was interrupted leaves out what is there already.
 IDENTITY = ("dataset", "fingerprint", "method", "settings", "run", "fold", "folds", "restarts", "validation", "bounds")
-PREDICTORS = ("vote", "cosine", "chosen")
+PREDICTORS = ("vote", "cosine", "blend", "chosen")
 
 
 def append(path: Path, row: Mapping[str, Any]) -> None:
@@ -57,8 +57,9 @@ def by_fold(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     Args:
         rows: as `read` returns them.
 
-    Columns: the method and all settings; mean, max, min and var over restarts; vote, cosine, chosen (where
-    computed); bound, collapsed: means over restarts (where there are any); sweeps, seconds: likewise.
+    Columns: the method and all settings; mean, max, min and mean square over restarts; counts, their mean with the
+    cosine of square roots of counts; vote, cosine, blend, chosen, where they were computed; bound, collapsed, sweeps
+    and seconds, means over restarts, likewise.
     """
     chosen = {identity(row | {"validation": False}): row["chosen"] for row in rows if row["validation"]}
     lines = []
@@ -69,6 +70,8 @@ def by_fold(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
         line = {name: row[name] for name in ("dataset", "method", "run", "fold", "restarts")} | row["settings"]
         line |= {"mean": accuracy.mean(), "max": accuracy.max(), "min": accuracy.min()}
         line |= {"square": (accuracy**2).mean(), "settings": json.dumps(row["settings"], sort_keys=True)}
+        if "counts" in row:
+            line["counts"] = np.mean(row["counts"]) / row["size"]
         right = {**row, "chosen": chosen.get(identity(row))}
         line |= {name: right[name] / row["size"] for name in PREDICTORS if right.get(name) is not None}
         for name in ("bound", "collapsed", "sweeps", "seconds"):
