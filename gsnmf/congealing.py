@@ -39,7 +39,7 @@ class Congealed(NamedTuple):
     entropy: NDArray[np.floating]
 
 
-def affine(parameters: ArrayLike, radius: float = 1.0) -> Array:
+def affine(parameters: ArrayLike, radius: ArrayLike = 1.0) -> Array:
     r"""The matrix (A t): A = rotation(θ) · ((1, k), (0, 1)) · diag(exp(sʸ), exp(sˣ)), t = radius · (tʸ, tˣ).
 
     Args:
@@ -134,7 +134,7 @@ def congeal(
     points = _points(shape, math.ceil(math.sqrt(shape[0] * shape[1] / MAX_POINTS)))
     weights = _window(points, None if mask is None else _as_mask(mask, shape))
     sharp = _unit(_local_contrast(_unit(images, None), contrast * radius), None)
-    fixed = _Fixed(radius, bins, rate, steps, stiffness)
+    settings = _Settings(radius, rate, steps, stiffness)
     smooth = seen = jnp.asarray(sharp)
     state = Adam(rate).init(jnp.zeros((len(images), 6), seen.dtype))
     places = jnp.asarray(points.reshape(-1, 2))
@@ -143,7 +143,7 @@ def congeal(
         if (now := min(number * len(blur) // steps, len(blur) - 1)) > stage:
             stage, width = now, blur[now] * radius
             smooth = jnp.asarray(gaussian_filter(sharp, (0.0, width, width), mode="nearest"))
-        after, entropy = _step(state, smooth, seen, places, weights, fixed)
+        after, entropy = _step(state, smooth, seen, places, weights, settings, bins)
         if float(entropy) < min(trace, default=math.inf):
             best = state
         trace.append(float(entropy))
@@ -162,27 +162,28 @@ def as_stack(stack: ArrayLike) -> NDArray[np.floating]:
     return images.astype(float)
 
 
-class _Fixed(NamedTuple):
-    """What compiled code may take for granted."""
+class _Settings(NamedTuple):
+    """Numbers that compiled code is given, so that changing them compiles nothing anew."""
 
     radius: float
-    bins: int
     rate: float
     steps: int
     stiffness: float
 
 
-@partial(jax.jit, static_argnames="fixed")
-def _step(state: Any, smooth: Array, sharp: Array, points: Array, weights: Array, fixed: _Fixed) -> tuple[Any, Array]:
+@partial(jax.jit, static_argnames="bins")
+def _step(
+    state: Any, smooth: Array, sharp: Array, points: Array, weights: Array, settings: _Settings, bins: int
+) -> tuple[Any, Array]:
     """One step of Adam on the blurred images, and the entropy of the sharp ones before it."""
-    optimizer = Adam(lambda i: fixed.rate * (1 - i / fixed.steps))
+    optimizer = Adam(lambda i: settings.rate * (1 - i / settings.steps))
 
     def disorder(parameters: Array, images: Array) -> Array:
-        transforms = affine(_centred(parameters), fixed.radius)
-        return _entropy(jax.vmap(_look, (0, 0, None))(images, transforms, points), weights, fixed.bins)
+        transforms = affine(_centred(parameters), settings.radius)
+        return _entropy(jax.vmap(_look, (0, 0, None))(images, transforms, points), weights, bins)
 
     def objective(parameters: Array) -> Array:
-        return disorder(parameters, smooth) + fixed.stiffness * jnp.mean(_centred(parameters) ** 2)
+        return disorder(parameters, smooth) + settings.stiffness * jnp.mean(_centred(parameters) ** 2)
 
     parameters = optimizer.get_params(state)
     return optimizer.update(jax.grad(objective)(parameters), state), disorder(parameters, sharp)
