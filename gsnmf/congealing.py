@@ -21,6 +21,7 @@ from scipy.ndimage import gaussian_filter
 from tqdm import tqdm
 
 from .model.types import Array
+from .preprocessing import as_stack
 
 WINDOW = 0.5  # standard deviation of the window, in half sizes of the image
 MAX_POINTS = 1200  # pixels of an image that are compared while aligning
@@ -150,16 +151,6 @@ def congeal(
         state = after
     transforms = np.asarray(affine(_centred(Adam(rate).get_params(best)), radius))
     return Congealed(warp(images, transforms), transforms, np.asarray(trace))
-
-
-def as_stack(stack: ArrayLike) -> NDArray[np.floating]:
-    """Images as floating-point numbers, samples × height × width; refuses anything else."""
-    images = np.asarray(stack)
-    if images.ndim != 3 or 0 in images.shape or images.dtype.kind not in "biuf":
-        raise ValueError(f"expected images × height × width; got {images.dtype} of shape {images.shape}")
-    if not np.isfinite(images).all():
-        raise ValueError("expected finite grey levels; got NaN or infinity")
-    return images.astype(float)
 
 
 class _Settings(NamedTuple):
