@@ -230,6 +230,8 @@ def _window(points: NDArray[np.float64], mask: NDArray[np.bool_] | None = None) 
     weights = np.exp(-(((points - middle) / half / WINDOW) ** 2).sum(-1) / 2)
     if mask is not None:
         weights = weights * mask[tuple(np.moveaxis(points, -1, 0).astype(int))]
+        if not weights.any():
+            raise ValueError("expected a mask with pixels that are compared; got one too small for it")
     return jnp.asarray((weights / weights.sum()).ravel())
 
 

@@ -108,7 +108,7 @@ class Resize:
         return Images(np.stack(stack), resize(images.mask, shape, order=0, anti_aliasing=False))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # arrays do not compare to one truth
 class Mask:
     """Pixels count where `inside` (height × width, of booleans) is true, and where they counted before."""
 

@@ -159,6 +159,7 @@ def test_refused() -> None:
         (lambda: congeal(images, steps=0), "expected steps to be at least 1; got 0"),
         (lambda: congeal(images, blur=()), "expected blur, contrast, rate and stiffness not below 0; got blur"),
         (lambda: congeal(images, mask=np.ones((2, 2), bool)), r"expected a mask of booleans of shape \(8, 8\)"),
+        (lambda: congeal(np.zeros((2, 90, 90)), mask=np.eye(90, k=89) > 0), "expected a mask with pixels that are"),
         (lambda: congeal(images[0]), r"expected images × height × width; got float64 of shape \(8, 8\)"),
         (lambda: stack_entropy(images, bins=1), "expected bins to be at least 2; got 1"),
         (lambda: stack_entropy(images, span=(1.0, 2.0)), "expected grey levels from 1.0 to 2.0; got 0.0 to 0.0"),
