@@ -26,14 +26,12 @@ class Space(NamedTuple):
     """What a method has learned.
 
     project: features × samples to components × samples, the same map for training and test samples.
-    sizes: Σ_ν t of every component, by which coefficients become counts; None if they are no coefficients of counts.
     sweeps: how many it made.
     bound: the augmented bound, of a variational method.
     collapsed: a function that estimates the collapsed bound, likewise.
     """
 
     project: Callable[[Matrix], Matrix]
-    sizes: Matrix | None = None
     sweeps: int = 0
     bound: float | None = None
     collapsed: Callable[[], float] | None = None
@@ -71,7 +69,7 @@ def nmf_kl(X: Matrix, labels: Matrix, seed: int, *, rank: int, l1: float, max_st
         warnings.simplefilter("ignore", ConvergenceWarning)  # the paper's protocol is a number of iterations
         model.fit(np.asarray(X.T, np.float32))
     T = model.components_.T
-    return Space(partial(nnls, T), T.sum(axis=0), model.n_iter_)
+    return Space(partial(nnls, T), model.n_iter_)
 
 
 def nmf_vb(
@@ -147,7 +145,7 @@ def _variational(data: Data, priors: Priors, seed: int, **options: Any) -> Space
         return float(collapsed_bound(fit, data, priors, key=jax.random.key(seed), num_samples=COLLAPSED_DRAWS).value)
 
     T = np.asarray(fit.posterior.T.mean, float)
-    return Space(partial(nnls, T), T.sum(axis=0), fit.num_steps, float(fit.elbo[-1]), collapsed)
+    return Space(partial(nnls, T), fit.num_steps, float(fit.elbo[-1]), collapsed)
 
 
 METHODS: dict[str, Callable[..., Space]] = {"pca": pca, "nmf_kl": nmf_kl, "nmf_vb": nmf_vb, "nmf_gs": nmf_gs}

@@ -91,9 +91,9 @@ def run_fold(X: NDArray[Any], labels: NDArray[Any], task: Mapping[str, Any]) -> 
         task: as from `tasks`.
 
     Returns the task with its outcome, in numbers of test samples that are right: `correct`, for every start, by the
-    paper's classifier, and `counts`, with the cosine of square roots of counts in its place; `vote`, by the majority
-    of the starts; `cosine`, by the class that is nearest on average over the starts; `blend`, the same over both
-    cosines. With `validation` it is `chosen` alone: by the start that did best on samples set aside from training.
+    paper's classifier, and `roots`, with the cosine of square roots of coefficients in its place; `vote`, by the
+    majority of the starts; `cosine`, by the class that is nearest on average over the starts; `blend`, the same over
+    both cosines. With `validation` it is `chosen` alone: by the start that did best on samples set aside from training.
     """
     folds = StratifiedKFold(task["folds"], shuffle=True, random_state=task["run"]).split(labels, labels)
     train, test = next(itertools.islice(folds, task["fold"], None))
@@ -103,7 +103,7 @@ def run_fold(X: NDArray[Any], labels: NDArray[Any], task: Mapping[str, Any]) -> 
     spaces, seconds = _learn(task, X[:, train], labels[train])
     cosines = np.array([fold.cosines(space) for space in spaces])  # starts × measures × samples × classes
     outcome: dict[str, Any] = {"size": len(test)}
-    for name, own in zip(("correct", "counts"), np.moveaxis(cosines, 1, 0), strict=False):
+    for name, own in zip(("correct", "roots"), np.moveaxis(cosines, 1, 0), strict=False):
         outcome[name] = [fold.right(scores) for scores in own]
     if task["restarts"] > 1:
         outcome["vote"] = fold.right(vote_shares(cosines[:, 0]))
@@ -125,21 +125,14 @@ class _Fold(NamedTuple):
     test: NDArray[np.intp]
 
     def cosines(self, space: Space) -> NDArray[Any]:
-        """Measures × test samples × classes: the paper's cosine, and that of square roots of counts where there are.
+        """Measures × test samples × classes: the paper's cosine, and that of √v where coefficients are nonnegative.
 
-        √(v Σ_ν t), as the square root of a Poisson count has the same variance whatever its size: then a few large
-        coefficients do not decide alone.
-
-        Training samples enter the space by the same map as the others: with E[V] in its place, accuracies of a
-        label-driven dictionary are several points lower.
+        Square roots keep a few large coefficients from deciding alone. Training samples enter the space by the same
+        map as the others: with E[V] in its place, accuracies of a label-driven dictionary are several points lower.
         """
         train, test = (space.project(self.X[:, part]) for part in (self.train, self.test))
-        labels = self.labels[self.train]
-        measures = [class_cosines(train, labels, test)[0]]
-        if space.sizes is not None:
-            sizes = np.sqrt(space.sizes)[:, None]
-            measures.append(class_cosines(sizes * np.sqrt(train), labels, sizes * np.sqrt(test))[0])
-        return np.array(measures)
+        pairs = [(train, test)] + ([(np.sqrt(train), np.sqrt(test))] if train.min() >= 0 else [])
+        return np.array([class_cosines(old, self.labels[self.train], new)[0] for old, new in pairs])
 
     def right(self, scores: NDArray[Any]) -> int:
         """How many test samples have their highest score at their class."""

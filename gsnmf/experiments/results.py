@@ -57,8 +57,8 @@ def by_fold(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     Args:
         rows: as `read` returns them.
 
-    Columns: the method and all settings; mean, max, min and mean square over restarts; counts, their mean with the
-    cosine of square roots of counts; vote, cosine, blend, chosen, where they were computed; bound, collapsed, sweeps
+    Columns: the method and all settings; mean, max, min and mean square over restarts; roots, their mean with the
+    cosine of square roots; vote, cosine, blend, chosen, where they were computed; bound, collapsed, sweeps
     and seconds, means over restarts, likewise.
     """
     chosen = {identity(row | {"validation": False}): row["chosen"] for row in rows if row["validation"]}
@@ -70,8 +70,8 @@ def by_fold(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
         line = {name: row[name] for name in ("dataset", "method", "run", "fold", "restarts")} | row["settings"]
         line |= {"mean": accuracy.mean(), "max": accuracy.max(), "min": accuracy.min()}
         line |= {"square": (accuracy**2).mean(), "settings": json.dumps(row["settings"], sort_keys=True)}
-        if "counts" in row:
-            line["counts"] = np.mean(row["counts"]) / row["size"]
+        if "roots" in row:
+            line["roots"] = np.mean(row["roots"]) / row["size"]
         right = {**row, "chosen": chosen.get(identity(row))}
         line |= {name: right[name] / row["size"] for name in PREDICTORS if right.get(name) is not None}
         for name in ("bound", "collapsed", "sweeps", "seconds"):

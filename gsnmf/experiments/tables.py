@@ -35,7 +35,7 @@ PAPER: dict[str, dict[str, tuple[float, float, int]]] = {
 MEANING = {
     "max": "best of the restarts, which only the test labels can tell",
     "mean": "over restarts",
-    "counts": "the same with the cosine of square roots of counts",
+    "roots": "the same with the cosine of square roots of coefficients",
     "vote": "majority of the restarts",
     "cosine": "class nearest on average over the restarts",
     "blend": "likewise, over both cosines",
@@ -54,7 +54,7 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     lines = {}
     for method, part in folds.groupby("method", sort=False):
         line: dict[str, Any] = {"K": int(part["rank"].iloc[0])}
-        for name in ("max", "mean", "counts", *PREDICTORS):
+        for name in ("max", "mean", "roots", *PREDICTORS):
             if name in part and part[name].notna().any():
                 line[name] = f"{part[name].mean():.4f} ± {part[name].sem():.4f}"
         line["variance"] = f"{part['square'].mean() - part['mean'].mean() ** 2:.4f}"
