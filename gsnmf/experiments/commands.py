@@ -144,8 +144,6 @@ def _reproduce(arguments: argparse.Namespace) -> int:
 
 
 def _sweep(arguments: argparse.Namespace) -> int:
-    from ..plots import save
-    from .figures import accuracy_curves
     from .presets import change, preset
     from .protocol import FULL
     from .results import by_fold
@@ -161,6 +159,9 @@ def _sweep(arguments: argparse.Namespace) -> int:
     _print_correlations(rows)
     print(f"\nResults in {path}")
     if arguments.method == "nmf_gs" and "large" in grid:
+        from ..plots import save
+        from .figures import accuracy_curves
+
         ax = accuracy_curves(by_fold(rows), title=f"{arguments.dataset}, K = {base['rank']}")
         for suffix in (".png", ".pdf"):
             save(ax, path.with_suffix(suffix))
