@@ -107,9 +107,9 @@ def test_a_sample_of_zeros_is_equally_near_to_all() -> None:
 
 
 def test_votes_count_restarts_and_cosines_break_ties() -> None:
-    sure, unsure = [[0.9, 0.1, 0.0]], [[0.5, 0.55, 0.0]]
-    assert vote_shares([sure, unsure, unsure])[0].argmax() == 1
+    sure, unsure = [[0.1, 0.9, 0.0]], [[0.55, 0.5, 0.0]]
+    assert vote_shares([sure, unsure, unsure])[0].argmax() == 0
     tie = vote_shares([sure, unsure])
-    assert tie[0].argmax() == 0
+    assert tie[0].argmax() == 1
     np.testing.assert_allclose(tie, [[0.5, 0.5, 0.0]], atol=1e-5)
     np.testing.assert_allclose(tie.sum(axis=1), 1)
