@@ -13,7 +13,7 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, check_non_negative, validate_data
 
-from .inference import Posterior, fold_in
+from .inference import fold_in
 from .model import Priors, as_data
 from .model.checks import whole
 from .projection import class_cosines, vote_shares
@@ -188,7 +188,7 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
             X: samples × features.
         """
         check_is_fitted(self)
-        return self._represent(self._new(X), self.posterior_).T
+        return self._represent(self._new(X), self.best_restart_, self.transform_by).T
 
     def inverse_transform(self, X: ArrayLike) -> NDArray[Any]:
         """The samples that coefficients stand for: X @ components_.
@@ -221,16 +221,18 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         """
         check_is_fitted(self)
         if not hasattr(self, "classes_"):
-            raise ValueError("expected an estimator fitted with labels, fit(X, y), to predict; got one fitted without y")
+            raise ValueError("expected an estimator fitted with labels, fit(X, y), for predictions; got one without")
         samples = self._new(X)
         if self.predict_by == "model":
             folded = fold_in(samples, self.posterior_, self.priors_)
             odds = np.asarray(folded.class_posterior(self._shares), float)
-            return odds / odds.sum(axis=1, keepdims=True)
+            proba: NDArray[Any] = odds / odds.sum(axis=1, keepdims=True)  # single precision rounds
+            return proba
         voters = range(len(self.restarts_)) if self.predict_by == "vote" else [self.best_restart_]
+        if len(voters) > len(self._coefficients):
+            raise ValueError("expected predict_by='vote' at fit already, for all restarts to be kept; got it later")
         cosines = [
-            class_cosines(self._coefficients[r], self._index, self._represent(samples, self.restarts_[r]))[0]
-            for r in voters
+            class_cosines(self._coefficients[r], self._index, self._represent(samples, r, self._map))[0] for r in voters
         ]
         if self.predict_by == "vote":
             return vote_shares(cosines)
@@ -268,20 +270,21 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         new: NDArray[Any] = matrix.T
         return new
 
-    def _represent(self, samples: NDArray[Any], posterior: Posterior) -> NDArray[Any]:
-        return represent(samples, posterior, self.priors_, self.transform_by, self._shares)
+    def _represent(self, samples: NDArray[Any], restart: int, by: str) -> NDArray[Any]:
+        return represent(samples, self.restarts_[restart], self.priors_, by, self._shares)
 
     def _remember(self, matrix: NDArray[Any], index: NDArray[Any] | None) -> None:
-        """What predictions compare with.
+        """What predictions compare with: training samples, which enter the space by the same map as new ones.
 
-        Training samples enter the space by the same map as new ones. E[V] of the fit, which knew their labels, is at
-        hand but costs the label-driven model 2 to 4 points of accuracy.
+        E[V] of the fit, which knew their labels, is at hand but costs the label-driven model 2 to 4 points of accuracy.
         """
-        self._index, self._shares = index, None if index is None else np.bincount(index) / len(index)
-        self._coefficients = {}
-        if index is not None and self.predict_by != "model":
+        self._index: Any = index
+        self._shares = None if index is None else np.bincount(index) / len(index)
+        self._map = self.transform_by
+        self._coefficients: dict[int, NDArray[Any]] = {}  # by restart
+        if index is not None:
             voters = range(len(self.restarts_)) if self.predict_by == "vote" else [self.best_restart_]
-            self._coefficients = {r: self._represent(matrix, self.restarts_[r]) for r in voters}
+            self._coefficients = {r: self._represent(matrix, r, self._map) for r in voters}
 
     @property
     def _n_features_out(self) -> int:

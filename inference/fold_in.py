@@ -62,9 +62,7 @@ class Folded(NamedTuple):
         return jnp.einsum("ckn,nc->kn", self.V.mean, self.class_posterior(shares, temperature))
 
 
-def fold_in(
-    X: Array, posterior: Posterior | Fit, priors: Priors, *, max_steps: int = 500, tol: float = 1e-6
-) -> Folded:
+def fold_in(X: Array, posterior: Posterior | Fit, priors: Priors, *, max_steps: int = 500, tol: float = 1e-6) -> Folded:
     """The coefficients of new samples, and ℒ_τ(c) of every candidate group, with q(T) and q(λ) held.
 
     Args:
@@ -86,7 +84,7 @@ def fold_in(
     if not isinstance(tol, (int, float, np.number)) or not 0 <= tol < np.inf:
         raise ValueError(f"expected tol to be a number ≥ 0; got {tol!r}")
     learned = factors_of(posterior)
-    F, K = np.shape(learned.T[0])
+    F = np.shape(learned.T[0])[0]
     data = as_data(X)
     if data.num_features != F:
         raise ValueError(f"expected X with {F} features, as the dictionary has; got {data.num_features}")
@@ -97,7 +95,8 @@ def fold_in(
     dtype = candidates.X.dtype
     T, lam = jax.tree.map(lambda x: jnp.asarray(x, dtype), (transposed(learned).T, learned.lam))
     samples = jnp.asarray(np.asarray(data.X, dtype).T)
-    return _fold(samples, T, priors, lam, candidates, max_steps, jnp.asarray(tol, dtype))
+    folded: Folded = _fold(samples, T, priors, lam, candidates, max_steps, jnp.asarray(tol, dtype))
+    return folded
 
 
 def _candidates(num_features: int, num_groups: int) -> Data:

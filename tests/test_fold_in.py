@@ -64,7 +64,7 @@ def test_agrees_with_explicit_loops(family, steps):
     folded = fold_in(X, q, priors, max_steps=steps, tol=0.0)
     T = Gamma(*(np.asarray(x) for x in q.T))
     C = 1 if q.lam is None else 3
-    assert folded.V.a.shape == folded.V.b.shape[:2] + (6,) == (C, 4, 6)
+    assert folded.V.a.shape == folded.V.b.shape == (C, 4, 6)
     assert folded.bound.shape == folded.converged.shape == (6, C)
     for c in range(C):
         for n, x in enumerate(X.T):
@@ -125,7 +125,7 @@ def test_training_samples_under_their_own_group_give_the_fit_back():
     own_V = np.stack([folded.V.mean[c, :, n] for n, c in enumerate(z)], axis=1)
     np.testing.assert_allclose(own_V, q.V.mean, rtol=1e-4, atol=1e-6)
     short = learned(max_steps=30)[2]  # q(V) still lags behind: folding in does at least as well
-    swapped = [fold_in(data.X, short, priors, tol=0.0, max_steps=2000).V for _ in "1"][0]
+    swapped = fold_in(data.X, short, priors, tol=0.0, max_steps=2000).V
     V = Gamma(*(np.stack([p[c, :, n] for n, c in enumerate(z)], axis=1) for p in swapped))
     assert cavi.bound(data, priors, Posterior(short.T, V, short.lam)) > cavi.bound(data, priors, short)
 
@@ -150,7 +150,7 @@ def test_well_separated_groups_are_recognised():
 
 
 def test_single_precision_agrees():
-    data, priors, q = learned()
+    _, priors, q = learned()
     double = fold_in(new_samples(), q, priors)
     with jax.enable_x64(False):
         single = fold_in(new_samples(), jax.tree.map(np.asarray, q), priors)
