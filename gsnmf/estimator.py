@@ -14,19 +14,10 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, check_non_negative, validate_data
 
 from .inference import fold_in
-from .model import Priors, as_data
+from .model import Priors
 from .model.checks import whole
 from .projection import class_cosines, vote_shares
-from .restarts import (
-    Recipe,
-    check_choice,
-    check_number,
-    check_recipe,
-    hold_out,
-    represent,
-    run_restarts,
-    validation_score,
-)
+from .restarts import Recipe, by_bound, by_validation, check_choice, check_number, check_recipe, hold_out, represent
 
 CHOICES = {
     "transform_by": ("nnls", "posterior"),
@@ -155,25 +146,15 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         matrix, index = self._read(X, y)
         rng = check_random_state(self.random_state)
         keys = [jax.random.key(int(seed)) for seed in rng.randint(2**31 - 1, size=self.n_restarts)]
-        data = as_data(matrix, index)
-        parts: list[NDArray[Any]] = []
         if self.select == "validation" and index is not None:
-            parts = hold_out(index, self.classes_, self.validation_fraction, int(rng.randint(2**31 - 1)))
-            fits = run_restarts(recipe, as_data(matrix[:, parts[0]], index[parts[0]]), keys, self.verbose)
-            self.validation_scores_ = np.array(
-                [validation_score(matrix, index, parts, fit.posterior.T.mean) for fit in fits]
-            )
+            part = hold_out(index, self.classes_, self.validation_fraction, int(rng.randint(2**31 - 1)))
+            found = by_validation(recipe, matrix, index, part, keys, self.verbose)
+            self.validation_scores_ = found.scores
         else:
-            fits = run_restarts(recipe, data, keys, self.verbose)
-        self.bounds_ = np.array([fit.elbo[-1] for fit in fits])
-        scores = self.validation_scores_ if parts else self.bounds_
-        self.best_restart_ = int(np.lexsort((self.bounds_, scores))[-1])
-        self.priors_ = recipe.make_priors(data)
-        if parts:
-            begin = fits[self.best_restart_].posterior
-            fits[self.best_restart_] = recipe.run(data, self.priors_, keys[self.best_restart_], begin)
-        kept = fits[self.best_restart_]
-        self.restarts_ = [fit.posterior for fit in fits]
+            found = by_bound(recipe, matrix, index, keys, self.verbose)
+        kept = found.fits[found.best]
+        self.best_restart_, self.bounds_, self.priors_ = found.best, found.bounds, found.priors
+        self.restarts_ = [fit.posterior for fit in found.fits]
         self.posterior_, self.elbo_, self.n_iter_ = kept.posterior, kept.elbo, kept.num_steps
         T, V = (np.asarray(factor.mean, float) for factor in kept.posterior[:2])
         self.components_, self.n_components_ = T.T, T.shape[1]
@@ -236,7 +217,8 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         ]
         if self.predict_by == "vote":
             return vote_shares(cosines)
-        return np.eye(len(self.classes_))[cosines[0].argmax(axis=1)]
+        nearest: NDArray[Any] = np.eye(len(self.classes_))[cosines[0].argmax(axis=1)]
+        return nearest
 
     def _check(self, recipe: Recipe, y: ArrayLike | None) -> None:
         """Refuse parameters that no data could make good."""

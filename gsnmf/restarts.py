@@ -15,7 +15,7 @@ from sklearn.model_selection import train_test_split
 from tqdm import tqdm
 
 from .inference import Fit, Posterior, cavi, fold_in
-from .model import Data, Gamma, GroupSparse, Priors, label_driven, matching, relative_rates
+from .model import Data, Gamma, GroupSparse, Priors, as_data, label_driven, matching, relative_rates
 from .model.checks import whole
 from .model.problem import prepare
 from .projection import nearest_cosine, nnls
@@ -89,19 +89,61 @@ class Recipe(NamedTuple):
         return fit._replace(posterior=jax.device_get(fit.posterior))  # NumPy's arrays: pickles go anywhere
 
 
-def run_restarts(recipe: Recipe, data: Data, keys: Sequence[Any], verbose: int) -> list[Fit]:
+class Found(NamedTuple):
+    """What several starts led to.
+
+    fits: one for each key; bounds: the last bound of each.
+    scores: what they were ranked by, the bound among equals; best: which won.
+    priors: those of all training samples.
+    """
+
+    fits: list[Fit]
+    bounds: NDArray[Any]
+    scores: NDArray[Any]
+    best: int
+    priors: Priors
+
+
+def by_bound(recipe: Recipe, X: NDArray[Any], y: NDArray[Any] | None, keys: Sequence[Any], verbose: int) -> Found:
+    """A fit for each key; the highest bound wins. X: features × samples."""
+    data = as_data(X, y)
+    priors = recipe.make_priors(data)
+    fits = _run_all(recipe, data, priors, keys, verbose)
+    bounds = np.array([fit.elbo[-1] for fit in fits])
+    return Found(fits, bounds, bounds, int(bounds.argmax()), priors)
+
+
+def by_validation(
+    recipe: Recipe, X: NDArray[Any], y: NDArray[Any], parts: Sequence[NDArray[Any]], keys: Sequence[Any], verbose: int
+) -> Found:
+    """A fit of the first part for each key; the best 1-NN accuracy on the second wins, and goes on with all samples.
+
+    To begin anew with all samples, from the same key, might lead to another optimum than the one that was judged; to
+    leave it at the dictionary that was judged would waste the second part. As it is, both are seen, in few sweeps.
+    """
+    data = as_data(X[:, parts[0]], y[parts[0]])
+    fits = _run_all(recipe, data, recipe.make_priors(data), keys, verbose)
+    bounds = np.array([fit.elbo[-1] for fit in fits])
+    scores = np.array([validation_score(X, y, parts, fit.posterior.T.mean) for fit in fits])
+    best = int(np.lexsort((bounds, scores))[-1])
+    data = as_data(X, y)
+    priors = recipe.make_priors(data)
+    fits[best] = recipe.run(data, priors, keys[best], begin=fits[best].posterior)
+    return Found(fits, bounds, scores, best, priors)
+
+
+def _run_all(recipe: Recipe, data: Data, priors: Priors, keys: Sequence[Any], verbose: int) -> list[Fit]:
     """One fit for each key. All that did not converge give one warning together."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ConvergenceWarning)
-        priors = recipe.make_priors(data)
         fits = [recipe.run(data, priors, key) for key in tqdm(keys, unit="restart", disable=not verbose)]
-    late = [one for one in caught if issubclass(one.category, ConvergenceWarning)]
-    for one in caught:
-        if one not in late:
-            warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+    late = [warning for warning in caught if issubclass(warning.category, ConvergenceWarning)]
+    for warning in caught:
+        if warning not in late:
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
     if late:
         count = f"{len(late)} of {len(fits)} fits did not converge. " if len(fits) > 1 else ""
-        warnings.warn(f"{count}{late[0].message} Raise max_iter or tol.", ConvergenceWarning, stacklevel=3)
+        warnings.warn(f"{count}{late[0].message} Raise max_iter or tol.", ConvergenceWarning, stacklevel=4)
     return fits
 
 
