@@ -18,21 +18,11 @@ from .inference import Fit, Posterior, cavi, fold_in
 from .model import Data, Gamma, GroupSparse, Priors, as_data, label_driven, matching, relative_rates
 from .model.checks import whole
 from .model.problem import prepare
+from .model.relative import LARGE, SMALL
 from .projection import nearest_cosine, nnls
 
-# Shares of a sample's counts for "relative"; shapes of λ, those of the paper's tables, for "paper". The shares were
-# chosen by 1-NN accuracy, three components a class, from ten pairs in {1e-5 … 1e-2} × {1e-3 … 1e-1} and both starts of
-# λ, on the half of scikit-learn's digits that `demo` leaves alone (mean of four splits with 100 training images, of
-# two with 600) and on the ORL faces, halved (four splits, 5 images a person). With λ starting at its prior mean:
-#                      (1e-4, 1e-3)  (1e-4, 1e-2)  (1e-3, 1e-2)  (1e-3, 3e-2)
-#     100 digits          0.894         0.894         0.898         0.890
-#     600 digits          0.931         0.938         0.936         0.924
-#     ORL                   –           0.956         0.955         0.964
-#     From 0 to 1: 100 digits 0.873, 600 digits 0.916 to 0.921, ORL (one split) 0.905, whatever the pair.
-# With λ starting at its shape the same pairs do about as well in the data's own unit, but from 0 to 1 all those with
-# large ≤ 0.01 fall to 0.3–0.5 on 100 digits: that start does not keep classes apart there. What is lost from 0 to 1 in
-# any case is lost to Poisson noise and not to this prior: the same picture with 1/255 of the counts says less.
-SHAPES = {"relative": (1e-3, 1e-2), "paper": (32.0, 256.0)}
+# Shares of a sample's counts, and shapes of λ as in the paper's tables.
+SHAPES = {"relative": (SMALL, LARGE), "paper": (32.0, 256.0)}
 ALONE = 10  # components of a model without labels
 
 
@@ -128,15 +118,17 @@ def by_validation(
     best = int(np.lexsort((bounds, scores))[-1])
     data = as_data(X, y)
     priors = recipe.make_priors(data)
-    fits[best] = recipe.run(data, priors, keys[best], begin=fits[best].posterior)
+    [fits[best]] = _run_all(recipe, data, priors, [keys[best]], 0, begin=fits[best].posterior)
     return Found(fits, bounds, scores, best, priors)
 
 
-def _run_all(recipe: Recipe, data: Data, priors: Priors, keys: Sequence[Any], verbose: int) -> list[Fit]:
+def _run_all(
+    recipe: Recipe, data: Data, priors: Priors, keys: Sequence[Any], verbose: int, begin: Posterior | None = None
+) -> list[Fit]:
     """One fit for each key. All that did not converge give one warning together."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ConvergenceWarning)
-        fits = [recipe.run(data, priors, key) for key in tqdm(keys, unit="restart", disable=not verbose)]
+        fits = [recipe.run(data, priors, key, begin) for key in tqdm(keys, unit="restart", disable=not verbose)]
     late = [warning for warning in caught if issubclass(warning.category, ConvergenceWarning)]
     for warning in caught:
         if warning not in late:

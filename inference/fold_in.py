@@ -90,7 +90,8 @@ def fold_in(X: Array, posterior: Posterior | Fit, priors: Priors, *, max_steps: 
         raise ValueError(f"expected X with {F} features, as the dictionary has; got {data.num_features}")
     candidates = _candidates(F, 0 if learned.lam is None else np.shape(learned.lam[0])[1])
     candidates, priors, _ = prepare(candidates, priors, rank_of(learned))
-    if (learned.lam is None) != (priors.coefficients.hyperprior is None) or not isinstance(learned.T, Gamma):
+    gammas = all(isinstance(q, Gamma) for q in (learned.T, learned.lam or learned.T))
+    if (learned.lam is None) != (priors.coefficients.hyperprior is None) or not gammas:
         raise ValueError("expected the priors that the posterior was learned with, and Gamma factors; got others")
     dtype = candidates.X.dtype
     T, lam = jax.tree.map(lambda x: jnp.asarray(x, dtype), (transposed(learned).T, learned.lam))
