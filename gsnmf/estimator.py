@@ -46,7 +46,7 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         scale: scale bˡ of λ's prior.
         priors: a `gsnmf.model.Priors` in place of all the above but n_components, for what shapes leave open.
         init: how T and V start: "random" (the paper's) or "groups" (samples of each component's class). The latter
-            reaches higher bounds, the former usually better classifiers.
+            reaches higher bounds; on faces the former made the better classifier.
         lam_start: where λ starts: "prior", its prior mean, as the paper's program has it; or "shape", far weaker.
         max_iter: sweeps at most.
         tol: relative change of the bound to stop at; None for all sweeps.
