@@ -71,7 +71,7 @@ def check_problem(arguments: argparse.Namespace) -> None:
 def read_problem(arguments: argparse.Namespace) -> tuple[Data, Priors, int]:
     """Data and priors of the options, checked against each other, and the rank."""
     from .files import read_labels, read_matrix
-    from .model import Gamma, GroupSparse, Priors, as_data, label_driven
+    from .model import Gamma, GroupSparse, Priors, as_data, label_driven, matching
     from .model.problem import prepare
 
     X, features, samples = read_matrix(arguments.file)
@@ -79,9 +79,7 @@ def read_problem(arguments: argparse.Namespace) -> tuple[Data, Priors, int]:
     data = as_data(X, labels, feature_names=features, sample_names=samples)
     dictionary = Gamma(arguments.a_t, arguments.b_t)
     if labels is None:
-        # Exponential coefficients, of the scale that makes TV as large as X a priori.
-        size, unit = float(data.X.mean()), arguments.rank * dictionary.mean
-        priors = Priors(dictionary, Gamma(1.0, size / unit if size > 0 and unit > 0 else 1.0))
+        priors = Priors(dictionary, matching(data, dictionary, arguments.rank))
     else:
         how = {"per_group": arguments.per_group} if arguments.rank is None else {"rank": arguments.rank}
         shapes = {name: getattr(arguments, name) for name in ("small", "large", "scale")}

@@ -4,17 +4,20 @@ from . import cavi, mcmc, svi
 from .alignment import align, invariants
 from .collapsed import Estimate, calibration, collapsed_bound, psis
 from .export import to_arviz
+from .fold_in import Folded, fold_in
 from .guide import guide
 from .posterior import Fit, Posterior
 
 __all__ = [
     "Estimate",
     "Fit",
+    "Folded",
     "Posterior",
     "align",
     "calibration",
     "cavi",
     "collapsed_bound",
+    "fold_in",
     "guide",
     "invariants",
     "mcmc",

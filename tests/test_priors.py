@@ -4,7 +4,7 @@ import numpyro.distributions as dist
 import pytest
 import scipy.stats
 
-from gsnmf.model import Gamma, GroupSparse, Priors, as_data, label_driven
+from gsnmf.model import Gamma, GroupSparse, Priors, as_data, label_driven, matching, relative_rates
 from gsnmf.model.priors import negative_kl
 from gsnmf.model.problem import prepare
 
@@ -160,3 +160,29 @@ def test_everything_is_cast_to_the_precision_jax_is_set_to(x64, dtype):
         leaves = jax.tree.leaves(prepare(DATA, Priors(Gamma(T, 1), GroupSparse(Gamma(1, 2.0))))[:2])
         assert {leaf.dtype for leaf in leaves} == {np.dtype(dtype)}
         assert all(leaf.ndim == 2 for leaf in leaves)
+
+
+def test_relative_rates_are_the_same_share_of_counts_whatever_unit_and_group_sizes():
+    """aˡ/N_c counts are taken from a sample of S̄ counts: the quotient is the share, in any unit."""
+    X, groups = np.random.default_rng(0).uniform(size=(5, 9)), np.repeat([0, 1, 2], [1, 3, 5])
+    for unit in (1.0, 255.0):
+        data = as_data(X * unit, groups)
+        rates = relative_rates(data, per_group=[1, 0, 2], small=0.02, large=0.3, scale=7.0)
+        shares = rates.a / data.group_sizes / (X.sum(axis=0).mean() * unit)
+        np.testing.assert_allclose(shares, label_driven([1, 0, 2], 3, 0.02, 0.3).a)
+        assert (rates.b == 7.0).all()
+    assert relative_rates(data, rank=4).a.shape == (4, 3)
+    assert (relative_rates(as_data(0 * X, groups), 1).a > 0).all()  # no counts at all: a prior all the same
+    assert (relative_rates(as_data(X, groups, group_names=[0, 1, 2, 3]), 1).a > 0).all()  # nor samples of a group
+    with pytest.raises(ValueError, match="expected data with groups"):
+        relative_rates(as_data(X), 1)
+    with pytest.raises(ValueError, match="expected small to be a positive number; got -1"):
+        relative_rates(data, 1, small=-1)
+
+
+def test_matching_makes_the_prior_mean_of_TV_that_of_X():
+    data, dictionary = as_data([[1.0, 2.0, 6.0]]), Gamma(np.array([[0.5, 1.5]]), 4.0)
+    V = matching(data, dictionary, rank=2)
+    np.testing.assert_allclose(dictionary.mean.sum() * V.mean, 3.0)
+    assert V.a == 1.0
+    assert matching(as_data([[0.0]]), dictionary, 2) == (1.0, 1.0)  # no counts at all: a prior all the same

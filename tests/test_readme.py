@@ -22,11 +22,12 @@ def double_precision():
 def test_code_blocks_run_in_order():
     names: dict = {}
     blocks = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     for block in blocks:
         exec(compile(block, "README.md", "exec"), names)
     assert names["replicates"].shape == (5, 64, 1797)
     assert names["fit"].converged
+    assert names["accuracy"] > 0.9
 
 
 def test_links_and_files_exist():
