@@ -19,7 +19,8 @@ from tqdm import tqdm
 
 from .inference import Fit, cavi
 from .model import Data, Gamma, GroupSparse, Priors, as_data, label_driven
-from .plots import bound_trace, save, save_figures
+from .axes import save
+from .plots import bound_trace, save_figures
 from .projection import nearest_cosine, nnls
 
 DRIVEN, SINGLE = "label-driven groups", "without labels"

@@ -144,7 +144,7 @@ def _reproduce(arguments: argparse.Namespace) -> int:
 
 
 def _sweep(arguments: argparse.Namespace) -> int:
-    from ..plots import save
+    from ..axes import save
     from .figures import accuracy_curves
     from .presets import change, preset
     from .protocol import FULL
