@@ -24,7 +24,7 @@ class Options(NamedTuple):
 
     quick: fewer repeats, and without what takes longest.
     tiny: sizes that only show that the command works.
-    yale: a file with the real faces.
+    yale: the real faces, a file or folder.
     seeds: random starts, where these are what is repeated.
     """
 

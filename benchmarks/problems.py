@@ -13,8 +13,9 @@ from sklearn.datasets import load_digits
 from gsnmf.inference import cavi
 from gsnmf.model import Data, Gamma, GroupSparse, Priors, as_data, label_driven
 from gsnmf.model.problem import prepare
+from gsnmf.preprocessing import prepared
 
-YALE_PIXELS = 4484
+YALE_PIXELS = 4484  # that the paper's preparation leaves of an image
 
 
 class Problem(NamedTuple):
@@ -78,23 +79,9 @@ def yale(file: Path | None) -> Problem:
     """The Yale faces as the paper prepares them, or data of that shape drawn from the model."""
     if file is None:
         return generated(YALE_PIXELS, 165, 45, 15, name="like Yale", large=8192.0, T=Gamma(0.6, 20.0))
-    with np.load(file) as arrays:
-        images, labels = arrays["images"], arrays["labels"]
+    X, labels, _, _ = prepared("yale", file)
     priors = Priors(Gamma(0.6, 20.0), GroupSparse(label_driven(3, 15, small=32.0, large=8192.0)))
-    return Problem("Yale", as_data(faces(images), labels), priors)
-
-
-def faces(images: np.ndarray) -> np.ndarray:
-    """Images at half size, within an ellipse, grey levels equalised to 0..255: pixels × images."""
-    N, height, width = images.shape
-    halves = images[:, : height // 2 * 2, : width // 2 * 2].astype(float)
-    small = halves.reshape(N, height // 2, 2, width // 2, 2).mean(axis=(2, 4))
-    y, x = (np.linspace(-1, 1, n) for n in small.shape[1:])
-    radius = (y[:, None] ** 2 + x[None, :] ** 2).ravel()
-    inside = np.sort(np.argsort(radius, kind="stable")[:YALE_PIXELS])
-    pixels = small.reshape(N, -1)[:, inside]
-    ranks = np.stack([np.searchsorted(np.sort(p), p, side="right") for p in pixels])  # equal greys stay equal
-    return np.round(255 * ranks.T / len(inside))
+    return Problem("Yale", as_data(X, labels), priors)
 
 
 def orl() -> Problem:

@@ -51,7 +51,10 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--tiny", action="store_true", help="toy sizes, to try the command; the numbers mean nothing")
     result.add_argument("--only", nargs="+", choices=SUITES, metavar="NAME", help=f"some of: {', '.join(SUITES)}")
     result.add_argument(
-        "--yale", type=Path, metavar="FILE", help=".npz with images (165, 231, 195) and labels; else generated data"
+        "--yale",
+        type=Path,
+        metavar="PATH",
+        help="the Yale faces as gsnmf.datasets.yale takes them; else generated data",
     )
     result.add_argument(
         "--out", type=Path, default=Path("benchmarks/results"), metavar="DIR", help="folder (default: %(default)s)"
@@ -66,8 +69,8 @@ def main(argv: list[str] | None = None) -> int:
     given = parser().parse_args(command)
     if given.seeds < 1:
         parser().error(f"expected --seeds of at least 1; got {given.seeds}")
-    if given.yale is not None and not given.yale.is_file():
-        parser().error(f"expected --yale to name a file; got {given.yale}")
+    if given.yale is not None and not given.yale.exists():
+        parser().error(f"expected --yale to name a file or folder; got {given.yale}")
     options = Options(given.quick, given.tiny, given.yale, min(given.seeds, 2) if given.quick else given.seeds)
     rows: list[Row] = []
     began = time.perf_counter()

