@@ -48,7 +48,7 @@ def name_ticks(ax: Axes, positions: NDArray[Any], names: Any, axis: str = "y", r
     size = font_manager.FontProperties(size=own.get_tick_params().get("labelsize")).get_size_in_points() / 72
     widest = 0.65 * size * (1 + max(map(len, texts), default=0))  # a letter is about 0.65 as wide as high
     upright = axis == "x" and widest * len(texts) > room and max(map(len, texts), default=0) > 3
-    each = widest if axis == "x" and not upright else 1.25 * size
+    each = widest if axis == "x" and not upright else 1.05 * size
     every = max(1, int(np.ceil(each * len(texts) / room)))
     (ax.set_yticks if axis == "y" else ax.set_xticks)(positions[::every], texts[::every])
     own.set_tick_params(length=0, labelrotation=90 if upright else 0)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.collections import PatchCollection
 from matplotlib.patches import Rectangle
 from numpy.typing import ArrayLike, NDArray
 
@@ -77,7 +78,7 @@ def montage(
     for n, (y, x) in enumerate(places):
         ax.add_patch(Rectangle((x - 0.5, y - 0.5), w, h, fill=False, edgecolor="0.6", linewidth=0.4))
         if names is not None and (n == 0 or names[n] != names[n - 1]):
-            ax.text(x - 0.5, y - 0.8, names[n], fontsize=9, va="bottom", ha="left", color="tab:red")
+            ax.text(x - 0.5, y - 0.8, names[n], fontsize="small", va="bottom", ha="left", color="tab:red")
     ax.set_title(title)
     ax.set_axis_off()
     return ax
@@ -119,11 +120,14 @@ def hinton_pictures(
     h, w = tiles[0].shape
     ax = new_axes(np.clip(1 + 0.3 * K, 5, 14), np.clip(0.8 + 0.3 * R * h / w, 2, 12)) if ax is None else ax
     frame_cells(ax, R, K, h / w, rows, title=title, row_label=row_label, column_label=column_label)
+    frames = []
     for (r, k), s in np.ndenumerate(side):
         if s >= 0.05:
+            frames.append(Rectangle((k - s / 2, r - s / 2), s, s))
             extent = (k - s / 2, k + s / 2, r + s / 2, r - s / 2)
             ax.imshow(tiles[k], cmap="Greys", vmin=0, vmax=1, extent=extent, aspect=h / w, interpolation="antialiased")
-    ax.set(xlim=(-0.6, K - 0.4), ylim=(R - 0.4, -0.6))
+    ax.add_collection(PatchCollection(frames, facecolor="none", edgecolor="0.6", linewidth=0.3), autolim=False)
+    ax.set(xlim=(-0.6, K - 0.4), ylim=(R - 0.4, -0.6))  # imshow has moved them
     return ax
 
 

@@ -98,6 +98,7 @@ def coefficients_by_label(
     *,
     group_names: Sequence[Any] | NDArray[Any] | None = None,
     title: str = "E[V], samples sorted by label",
+    colorbar: bool = True,
 ) -> Axes:
     """Heat map of E[V], the darker the larger: samples sorted by label, components by the label they serve most.
 
@@ -109,6 +110,7 @@ def coefficients_by_label(
         ax: where to draw; a new figure when left out.
         group_names: names of the groups; 0, 1, ... when left out.
         title: above it.
+        colorbar: whether the shades are explained beside it.
     """
     V_mean = np.asarray(V_mean, float)
     ax = new_axes(8, 4.5) if ax is None else ax
@@ -125,7 +127,8 @@ def coefficients_by_label(
     image = ax.imshow(V_mean, aspect="auto", cmap="Greys", vmin=0, vmax=top, interpolation="nearest")
     ax.set(title=title, xlabel="sample" if membership is None else "samples, by label", ylabel="component, sorted")
     ax.yaxis.set_major_locator(MaxNLocator(integer=True))
-    ax.figure.colorbar(image, ax=ax, extend="max", label="E[v]", pad=0.01)
+    if colorbar:
+        ax.figure.colorbar(image, ax=ax, extend="max", label="E[v]", pad=0.01)
     return ax
 
 

@@ -1,4 +1,4 @@
-"""`gsnmf reproduce`, `gsnmf sweep` and `gsnmf figures`: their options, and what they print."""
+"""`gsnmf reproduce` and `gsnmf sweep`: their options, and what they print."""
 
 from __future__ import annotations
 
