@@ -68,7 +68,7 @@ def montage(
         blocks = np.unique(names, return_counts=True)[1] if names is not None else np.ones(len(order), int)
         ncols = int(blocks.max() * np.ceil(len(blocks) / np.ceil(len(order) / 20)))
     places = _places(names or [""] * len(order), ncols, w, h, titled=names is not None)
-    canvas = np.full((max(y for y, _ in places) + h + 1, max(x for _, x in places) + w + 1), np.nan)
+    canvas = np.full((max(y for y, _ in places) + h + 2, max(x for _, x in places) + w + 2), np.nan)
     for (y, x), i in zip(places, order, strict=True):
         canvas[y : y + h, x : x + w] = negative(pictures[i])
     if ax is None:

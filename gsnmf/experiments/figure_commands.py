@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -70,7 +71,7 @@ def add_figures(commands: Any, **common: Any) -> None:
     figures.add_argument("--max-steps", type=positive, default=300, metavar="N", help="sweeps (default: 300)")
     figures.add_argument("--seed", type=seed, default=0, metavar="N", help="of the random start (default: 0)")
     figures.add_argument(
-        "--montage", type=Path, metavar="FILE", help="one page with a column for each DATASET, of its middle panel"
+        "--montage", type=Path, metavar="FILE", help="one page with a column for each DATASET, of its usual settings"
     )
 
 
@@ -99,6 +100,7 @@ def _figures(arguments: argparse.Namespace) -> int:
             _draw_accuracy(dataset, arguments.sweep, arguments.out)
     from ..preprocessing import prepared
     from .panels import models, panels
+    from .presets import preset
     from .protocol import Problem
 
     pages = []
@@ -108,8 +110,9 @@ def _figures(arguments: argparse.Namespace) -> int:
         wanted = models(dataset, **given, lam_start=arguments.lam_start, max_steps=arguments.max_steps)
         shown = panels(Problem(dataset, found.X, found.labels), fits, wanted, arguments.seed)
         _draw_effects(dataset, shown, found, wanted[0][1], arguments.out)
-        middle = shown[(len(shown) - 1) // 2]
-        pages.append((f"{dataset}: {middle.caption}", middle, found.image.picture if found.image else None))
+        usual = preset(dataset, "nmf_gs")["large"]
+        nearest = min(range(len(shown) - 1), key=lambda n: abs(math.log(wanted[n][1]["large"] / usual)))
+        pages.append((f"{dataset}: {shown[nearest].caption}", shown[nearest], found.image and found.image.picture))
     if arguments.montage is not None:
         _draw_montage(pages, ". ".join(dict.fromkeys(CREDITS[name] for name in datasets)), arguments.montage)
     return 0
@@ -166,7 +169,14 @@ def note(dataset: str, settings: Mapping[str, Any], samples: int) -> str:
         settings: of one of them.
         samples: how many they were fitted to.
     """
-    shapes = rf"$a^\lambda_{{\mathrm{{small}}}} = {settings['small']:g}$, $b^\lambda = {settings['scale']:g}$"
+    shapes = rf"$a^\lambda_{{\mathrm{{small}}}} = {settings['small']:g}$, $b^\lambda = {_power(settings['scale'])}$"
     prior = rf"$a^t = {settings['a_t']:g}$, $b^t = {settings['b_t']:g}$, $K = {settings['rank']}$"
     start = {"shape": "λ starts at its shape", "prior": "λ starts at its prior mean"}[settings["lam_start"]]
     return f"{shapes}, {prior}; {start}; {settings['max_steps']} sweeps, {samples} samples\n{CREDITS[dataset]}"
+
+
+def _power(value: float) -> str:
+    """10⁶ rather than 1e+06."""
+    mantissa, found, exponent = f"{value:g}".partition("e")
+    factor = "" if mantissa == "1" else rf"{mantissa} \cdot "
+    return f"{factor}10^{{{int(exponent)}}}" if found else mantissa

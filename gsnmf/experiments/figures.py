@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import string
 from collections.abc import Callable, Sequence
@@ -148,15 +149,18 @@ def effect(kind: str, panels: Sequence[Panel], pictures: Pictures | None = None,
     with mpl.rc_context(STYLE):
         tried = {panel.caption: draw(panel, new_axes(page / columns), pictures) for panel in shown}
         tall = [max(_height_over_width(tried[panel.caption]) for panel in row) for row in rows]
-        inches = [(page / columns - 0.45) * height + (0.4 if kind == "dictionary" else 0.8) for height in tall]
-        layout = ConstrainedLayoutEngine(h_pad=0.09)
-        figure = Figure(figsize=(page, sum(inches) + 0.5), layout=layout, dpi=200)
-        parts = figure.subfigures(len(rows), columns, squeeze=False, height_ratios=inches).ravel()
-        for part, letter, panel in zip(parts, string.ascii_lowercase, shown, strict=False):
-            ax = draw(panel, part.subplots(), pictures)
+        inches = sum((page / columns - 0.6) * height + (0.5 if kind == "dictionary" else 0.9) for height in tall) + 0.5
+        layout = ConstrainedLayoutEngine(h_pad=0.08)
+        figure = Figure(figsize=(page, inches), layout=layout, dpi=200)
+        axes = figure.subplots(len(rows), columns, squeeze=False, height_ratios=tall).ravel()
+        for ax, letter, panel in itertools.zip_longest(axes, string.ascii_lowercase[: len(shown)], shown):
+            if panel is None:
+                ax.remove()
+                continue
+            draw(panel, ax, pictures)
+            _put_below(ax, f"{letter}) {panel.caption}")
             if not ax.axison:  # pictures of one size in all panels
                 ax.set_xlim(-0.5, max(other.get_xlim()[1] for other in tried.values()))
-            part.supxlabel(f"{letter}) {panel.caption}", fontsize=9)
         figure.supxlabel(f"{what}\n{note}" if note else what, fontsize=7.5, color="0.3")
     return figure
 
@@ -165,6 +169,14 @@ def _height_over_width(ax: Axes) -> float:
     (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
     aspect = ax.get_aspect()
     return 0.62 if aspect == "auto" else abs((top - bottom) / (right - left)) * float(aspect)
+
+
+def _put_below(ax: Axes, text: str) -> None:
+    if ax.axison:
+        ax.set_xlabel(f"{ax.get_xlabel()}\n{text}", linespacing=1.5)
+    else:  # without axes there are no labels
+        place: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points"}
+        ax.annotate(text, (0.5, 0), (0, -4), ha="center", va="top", annotation_clip=False, **place)
 
 
 def overview(shown: Sequence[tuple[str, Panel, Pictures]], *, note: str = "") -> Figure:
@@ -183,8 +195,9 @@ def overview(shown: Sequence[tuple[str, Panel, Pictures]], *, note: str = "") ->
             for ax, kind in zip(column, ("coefficients", "hinton", "features", "dictionary"), strict=True):
                 KINDS[kind].draw(few if kind == "dictionary" else panel, ax, pictures)
                 restricted = few is not panel and kind in ("features", "dictionary")
-                ax.set_title(KINDS[kind].what + (f" (first {len(few.names)} labels)" if restricted else ""), fontsize=8)
-            column[0].set_title(f"{heading}\n\n{column[0].get_title()}", fontsize=8)
+                only = f" (first {len(few.names)} labels)" if restricted else ""
+                ax.set_title(KINDS[kind].what + only, fontsize=8, loc="left")
+            column[0].set_title(heading, fontsize=10)
         figure.supxlabel(note, fontsize=7.5, color="0.3")
     return figure
 
