@@ -60,7 +60,7 @@ def montage(
         ncols: pictures side by side at most.
         title: above it.
     """
-    pictures = np.asarray(pictures, float)
+    pictures = trim(pictures)
     h, w = pictures.shape[1:]
     order = np.arange(len(pictures)) if order is None else np.asarray(order)
     names = None if groups is None else [str(np.asarray(groups)[i]) for i in order]
@@ -82,6 +82,18 @@ def montage(
     ax.set_title(title)
     ax.set_axis_off()
     return ax
+
+
+def trim(pictures: ArrayLike) -> NDArray[np.floating]:
+    """Pictures without the lines and columns at their borders in which all are blank.
+
+    Args:
+        pictures: components × height × width, blank where they are NaN.
+    """
+    pictures = np.asarray(pictures, float)
+    seen = np.isfinite(pictures).any(axis=0)
+    rows, columns = (np.flatnonzero(seen.any(axis=axis)) for axis in (1, 0))
+    return pictures[:, rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1] if seen.any() else pictures
 
 
 def negative(picture: NDArray[np.floating]) -> NDArray[np.floating]:
@@ -113,7 +125,7 @@ def hinton_pictures(
         row_label: beside it.
         column_label: below it.
     """
-    side, tiles = cell_sides(matrix), [negative(picture) for picture in np.asarray(pictures, float)]
+    side, tiles = cell_sides(matrix), [negative(picture) for picture in trim(pictures)]
     R, K = side.shape
     if len(tiles) != K:
         raise ValueError(f"expected a picture for each of {K} components; got {len(tiles)}")

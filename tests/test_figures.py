@@ -173,6 +173,11 @@ def test_figures_have_a_panel_for_each_fit(problem: Problem, faces: preprocessin
             assert f"{letter}) {panel.caption}" in text
         assert "= 50$" in texts[1]
         assert figure.get_supxlabel() == f"{what}\nthe rest"
+    words = [panel._replace(names=np.array(["happy", "sad", "wink"])) for panel in shown]
+    assert len({ax.get_position().x0 for ax in figures.effect("hinton", words).axes}) == 1  # one below the other
+    assert len({ax.get_position().x0 for ax in figures.effect("hinton", shown).axes}) == 2
+    many = shown[0]._replace(V=np.ones((figures.MANY + 1, 3)))
+    assert figures.title("features", many).endswith("first 8 labels")
     with pytest.raises(ValueError, match="expected samples that are images for a figure of features; got others"):
         figures.effect("features", shown)
     with pytest.raises(ValueError, match=r"expected a figure out of coefficients, .*; got 'pie'"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import string
 from collections.abc import Callable, Sequence
@@ -25,6 +24,7 @@ from .panels import Panel
 Pictures: TypeAlias = Callable[[NDArray[Any]], NDArray[np.floating]]
 STYLE: dict[Any, Any] = {"font.size": 8, "axes.linewidth": 0.6, "pdf.fonttype": 42}  # letters stay letters in the PDF
 MANY = 60  # components; more than that need a wider page
+FEW = 8  # labels whose components are drawn into a Hinton diagram if there are many
 COMPONENTS = "component, sorted by label"
 # Whose figures have numbers; other datasets' are like those of Yale, where the label is the person.
 NUMBERS: dict[str, dict[str, int]] = {
@@ -93,13 +93,13 @@ def draw_relevance(panel: Panel, ax: Axes, pictures: Pictures | None = None) -> 
 def draw_dictionary(panel: Panel, ax: Axes, pictures: Pictures) -> Axes:
     """The components in use as pictures, under the label in which they are most active."""
     order = panel.order[panel.used[panel.order]]
-    ncols = 40 if len(order) > MANY else None
+    ncols = 40 if len(order) > MANY else len(panel.V) // 2 + 2  # two lines, as groups stay together
     return montage(pictures(panel.T), ax, order=order, groups=panel.names[panel.homes], ncols=ncols)
 
 
 def draw_features(panel: Panel, ax: Axes, pictures: Pictures) -> Axes:
     """Hinton diagram of mean |v| with the pictures of components in its cells."""
-    few = panel.first(8) if panel.T.shape[1] > MANY else panel  # else a picture is smaller than a letter
+    few = panel.first(FEW) if len(panel.V) > MANY else panel  # else a picture is smaller than a letter
     values, images = few.prevalence[:, few.order], pictures(few.T[:, few.order])
     return hinton_pictures(values, images, ax, rows=few.names, column_label=COMPONENTS)
 
@@ -141,32 +141,42 @@ def effect(kind: str, panels: Sequence[Panel], pictures: Pictures | None = None,
         raise ValueError(f"expected a figure out of {', '.join(KINDS)}; got {kind!r}")
     if pictures is None and kind in ("dictionary", "features"):
         raise ValueError(f"expected samples that are images for a figure of {kind}; got others")
-    draw, what, alone, columns = KINDS[kind]
+    draw, _, alone, columns = KINDS[kind]
     shown = [panel for panel in panels if alone or panel.lam is not None]
-    many = len(panels[0].V) > MANY
-    columns, page = 1 if many and kind != "coefficients" else min(columns, len(shown)), 10.0 if many else 7.2
-    rows = [shown[n : n + columns] for n in range(0, len(shown), columns)]
+    many, words = len(panels[0].V) > MANY, max(len(str(name)) for name in panels[0].names) > 3
+    if (many and kind != "coefficients") or (words and kind == "hinton"):  # words need room beside each row
+        columns = 1
+    columns, page = min(columns, len(shown)), 10.0 if many else 7.2
     with mpl.rc_context(STYLE):
-        tried = {panel.caption: draw(panel, new_axes(page / columns), pictures) for panel in shown}
-        tall = [max(_height_over_width(tried[panel.caption]) for panel in row) for row in rows]
+        tried = [draw(panel, new_axes(page / columns), pictures) for panel in shown]
+        widest = max(ax.get_xlim()[1] for ax in tried)  # cells and pictures have one size in all panels
+        tall = [max(_height(ax, widest) for ax in tried[n : n + columns]) for n in range(0, len(tried), columns)]
         inches = sum((page / columns - 0.6) * height + (0.5 if kind == "dictionary" else 0.9) for height in tall) + 0.5
-        layout = ConstrainedLayoutEngine(h_pad=0.08)
-        figure = Figure(figsize=(page, inches), layout=layout, dpi=200)
-        axes = figure.subplots(len(rows), columns, squeeze=False, height_ratios=tall).ravel()
-        for ax, letter, panel in itertools.zip_longest(axes, string.ascii_lowercase[: len(shown)], shown):
-            if panel is None:
-                ax.remove()
-                continue
-            draw(panel, ax, pictures)
+        figure = Figure(figsize=(page, inches), layout=ConstrainedLayoutEngine(h_pad=0.08), dpi=200)
+        axes = figure.subplots(len(tall), columns, squeeze=False, height_ratios=tall).ravel()
+        for ax, letter, panel in zip(axes, string.ascii_lowercase, shown, strict=False):
+            draw(panel, ax, pictures).set_xlim(right=widest)
             _put_below(ax, f"{letter}) {panel.caption}")
-            if not ax.axison:  # pictures of one size in all panels
-                ax.set_xlim(-0.5, max(other.get_xlim()[1] for other in tried.values()))
-        figure.supxlabel(f"{what}\n{note}" if note else what, fontsize=7.5, color="0.3")
+        for ax in axes[len(shown) :]:
+            ax.remove()
+        figure.supxlabel(f"{title(kind, panels[0])}\n{note}".strip(), fontsize=7.5, color="0.3")
     return figure
 
 
-def _height_over_width(ax: Axes) -> float:
-    (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
+def title(kind: str, panel: Panel) -> str:
+    """What a figure of this kind shows of a fit.
+
+    Args:
+        kind: one of `KINDS`.
+        panel: the fit, or one that is like it.
+    """
+    few = kind == "features" and len(panel.V) > MANY
+    return KINDS[kind].what + (f", first {FEW} labels" if few else "")
+
+
+def _height(ax: Axes, right: float) -> float:
+    """Of axes that end at `right`, over their width."""
+    (left, _), (bottom, top) = ax.get_xlim(), ax.get_ylim()
     aspect = ax.get_aspect()
     return 0.62 if aspect == "auto" else abs((top - bottom) / (right - left)) * float(aspect)
 
@@ -191,12 +201,10 @@ def overview(shown: Sequence[tuple[str, Panel, Pictures]], *, note: str = "") ->
         figure = Figure(figsize=(6 * len(shown), 9.2), layout=layout, dpi=110)
         axes = figure.subplots(4, len(shown), squeeze=False, height_ratios=[2.4, 1.9, 2.1, 1.1])
         for column, (heading, panel, pictures) in zip(axes.T, shown, strict=True):
-            few = panel.first(8) if len(panel.V) > MANY else panel
+            few = panel.first(FEW) if len(panel.V) > MANY else panel
             for ax, kind in zip(column, ("coefficients", "hinton", "features", "dictionary"), strict=True):
                 KINDS[kind].draw(few if kind == "dictionary" else panel, ax, pictures)
-                restricted = few is not panel and kind in ("features", "dictionary")
-                only = f" (first {len(few.names)} labels)" if restricted else ""
-                ax.set_title(KINDS[kind].what + only, fontsize=8, loc="left")
+                ax.set_title(title(kind, panel), fontsize=8, loc="left")
             column[0].set_title(heading, fontsize=10)
         figure.supxlabel(note, fontsize=7.5, color="0.3")
     return figure
