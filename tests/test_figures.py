@@ -117,6 +117,17 @@ def test_pictures_in_a_hinton_diagram_have_areas_in_proportion() -> None:
         montage.hinton_pictures(matrix, pictures[:2])
 
 
+def test_blank_borders_are_trimmed_and_blanks_within_kept() -> None:
+    pictures = np.full((2, 5, 4), np.nan)
+    pictures[:, 1:4, 1:3] = 1.0
+    pictures[:, 1, 1] = np.nan
+    np.testing.assert_array_equal(montage.trim(pictures), pictures[:, 1:4, 1:3])
+    blank = np.full((1, 2, 2), np.nan)
+    assert montage.trim(blank).shape == blank.shape
+    canvas = np.ma.filled(montage.montage(pictures).images[0].get_array(), np.nan)
+    assert np.isfinite(canvas).sum() == 2 * 5
+
+
 def test_fits_are_made_once(problem: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = panels.panels(problem, tmp_path, settings(), 0)
     files = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}

@@ -24,7 +24,7 @@ FIGURES = f"""examples:
 
 Fits to the first training part of 10-fold cross-validation, 300 sweeps each, are saved in the folder `fits` of --out.
 Pictures are drawn from these: another call with the same settings and data reads them. Written as PNG and PDF, for each
-DATASET, with the paper's numbers of them on Yale (and on JAFFE, of which yale-condition is like):
+DATASET, with the paper's numbers of them on Yale (in parentheses, on JAFFE, which yale-condition is like):
   DATASET_coefficients   E[V], samples sorted by label             figure 2
   DATASET_hinton         mean |v| by label and component           figures 3 (8)
   DATASET_relevance      1 / E[λ] by label and component           figure 4

@@ -204,7 +204,8 @@ def overview(shown: Sequence[tuple[str, Panel, Pictures]], *, note: str = "") ->
             few = panel.first(FEW) if len(panel.V) > MANY else panel
             for ax, kind in zip(column, ("coefficients", "hinton", "features", "dictionary"), strict=True):
                 KINDS[kind].draw(few if kind == "dictionary" else panel, ax, pictures)
-                ax.set_title(title(kind, panel), fontsize=8, loc="left")
+                only = f", first {FEW} labels" if kind == "dictionary" and few is not panel else ""
+                ax.set_title(title(kind, panel) + only, fontsize=8, loc="left")
             column[0].set_title(heading, fontsize=10)
         figure.supxlabel(note, fontsize=7.5, color="0.3")
     return figure
