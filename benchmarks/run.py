@@ -11,6 +11,7 @@ from pathlib import Path
 import batch
 import convergence
 import fresh
+import least_squares
 import report
 import sweeps
 from measure import Options, Row
@@ -23,6 +24,7 @@ SUITES: dict[str, Callable[[Options], Iterator[Row]]] = {
     "converge": convergence.sweeps_rows,
     "svi": convergence.svi_rows,
     "batch": batch.rows,
+    "nnls": least_squares.rows,
 }
 EPILOG = """what is measured:
   memory    peak memory of a fit, in units of X
@@ -33,6 +35,7 @@ EPILOG = """what is measured:
   converge  accelerated sweeps, and seconds, to the bound of 300 and of 2000 plain sweeps
   svi       seconds to the same collapsed bound, against NumPyro's SVI; compiling left out on both sides
   batch     ten restarts by run_many against a loop
+  nnls      nonnegative least squares against QR and SciPy column by column
 
 examples:
   python benchmarks/run.py --quick

@@ -21,6 +21,7 @@ from scipy.ndimage import gaussian_filter
 from tqdm import tqdm
 
 from .model.types import Array
+from .preprocessing import as_stack
 
 WINDOW = 0.5  # standard deviation of the window, in half sizes of the image
 MAX_POINTS = 1200  # pixels of an image that are compared while aligning
@@ -39,7 +40,7 @@ class Congealed(NamedTuple):
     entropy: NDArray[np.floating]
 
 
-def affine(parameters: ArrayLike, radius: float = 1.0) -> Array:
+def affine(parameters: ArrayLike, radius: ArrayLike = 1.0) -> Array:
     r"""The matrix (A t): A = rotation(θ) · ((1, k), (0, 1)) · diag(exp(sʸ), exp(sˣ)), t = radius · (tʸ, tˣ).
 
     Args:
@@ -134,7 +135,7 @@ def congeal(
     points = _points(shape, math.ceil(math.sqrt(shape[0] * shape[1] / MAX_POINTS)))
     weights = _window(points, None if mask is None else _as_mask(mask, shape))
     sharp = _unit(_local_contrast(_unit(images, None), contrast * radius), None)
-    fixed = _Fixed(radius, bins, rate, steps, stiffness)
+    settings = _Settings(radius, rate, steps, stiffness)
     smooth = seen = jnp.asarray(sharp)
     state = Adam(rate).init(jnp.zeros((len(images), 6), seen.dtype))
     places = jnp.asarray(points.reshape(-1, 2))
@@ -143,7 +144,7 @@ def congeal(
         if (now := min(number * len(blur) // steps, len(blur) - 1)) > stage:
             stage, width = now, blur[now] * radius
             smooth = jnp.asarray(gaussian_filter(sharp, (0.0, width, width), mode="nearest"))
-        after, entropy = _step(state, smooth, seen, places, weights, fixed)
+        after, entropy = _step(state, smooth, seen, places, weights, settings, bins)
         if float(entropy) < min(trace, default=math.inf):
             best = state
         trace.append(float(entropy))
@@ -152,37 +153,28 @@ def congeal(
     return Congealed(warp(images, transforms), transforms, np.asarray(trace))
 
 
-def as_stack(stack: ArrayLike) -> NDArray[np.floating]:
-    """Images as floating-point numbers, samples × height × width; refuses anything else."""
-    images = np.asarray(stack)
-    if images.ndim != 3 or 0 in images.shape or images.dtype.kind not in "biuf":
-        raise ValueError(f"expected images × height × width; got {images.dtype} of shape {images.shape}")
-    if not np.isfinite(images).all():
-        raise ValueError("expected finite grey levels; got NaN or infinity")
-    return images.astype(float)
-
-
-class _Fixed(NamedTuple):
-    """What compiled code may take for granted."""
+class _Settings(NamedTuple):
+    """Numbers that compiled code is given, so that changing them compiles nothing anew."""
 
     radius: float
-    bins: int
     rate: float
     steps: int
     stiffness: float
 
 
-@partial(jax.jit, static_argnames="fixed")
-def _step(state: Any, smooth: Array, sharp: Array, points: Array, weights: Array, fixed: _Fixed) -> tuple[Any, Array]:
+@partial(jax.jit, static_argnames="bins")
+def _step(
+    state: Any, smooth: Array, sharp: Array, points: Array, weights: Array, settings: _Settings, bins: int
+) -> tuple[Any, Array]:
     """One step of Adam on the blurred images, and the entropy of the sharp ones before it."""
-    optimizer = Adam(lambda i: fixed.rate * (1 - i / fixed.steps))
+    optimizer = Adam(lambda i: settings.rate * (1 - i / settings.steps))
 
     def disorder(parameters: Array, images: Array) -> Array:
-        transforms = affine(_centred(parameters), fixed.radius)
-        return _entropy(jax.vmap(_look, (0, 0, None))(images, transforms, points), weights, fixed.bins)
+        transforms = affine(_centred(parameters), settings.radius)
+        return _entropy(jax.vmap(_look, (0, 0, None))(images, transforms, points), weights, bins)
 
     def objective(parameters: Array) -> Array:
-        return disorder(parameters, smooth) + fixed.stiffness * jnp.mean(_centred(parameters) ** 2)
+        return disorder(parameters, smooth) + settings.stiffness * jnp.mean(_centred(parameters) ** 2)
 
     parameters = optimizer.get_params(state)
     return optimizer.update(jax.grad(objective)(parameters), state), disorder(parameters, sharp)
@@ -238,6 +230,8 @@ def _window(points: NDArray[np.float64], mask: NDArray[np.bool_] | None = None) 
     weights = np.exp(-(((points - middle) / half / WINDOW) ** 2).sum(-1) / 2)
     if mask is not None:
         weights = weights * mask[tuple(np.moveaxis(points, -1, 0).astype(int))]
+        if not weights.any():
+            raise ValueError("expected a mask with pixels that are compared; got one too small for it")
     return jnp.asarray((weights / weights.sum()).ravel())
 
 

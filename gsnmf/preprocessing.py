@@ -63,10 +63,18 @@ def as_images(images: ArrayLike | Dataset) -> Images:
     Args:
         images: samples × height × width, or a dataset of images.
     """
-    from .congealing import as_stack
-
     stack = as_stack(images.images if isinstance(images, Dataset) else images)
     return Images(stack, np.ones(stack.shape[1:], bool))
+
+
+def as_stack(stack: ArrayLike) -> NDArray[np.floating]:
+    """Images as floating-point numbers, samples × height × width; refuses anything else."""
+    images = np.asarray(stack)
+    if images.ndim != 3 or 0 in images.shape or images.dtype.kind not in "biuf":
+        raise ValueError(f"expected images × height × width; got {images.dtype} of shape {images.shape}")
+    if not np.isfinite(images).all():
+        raise ValueError("expected finite grey levels; got NaN or infinity")
+    return images.astype(float)
 
 
 def compose(*steps: Step) -> Step:
@@ -100,7 +108,7 @@ class Resize:
         return Images(np.stack(stack), resize(images.mask, shape, order=0, anti_aliasing=False))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # arrays do not compare to one truth
 class Mask:
     """Pixels count where `inside` (height × width, of booleans) is true, and where they counted before."""
 

@@ -17,7 +17,18 @@ def benchmarks(monkeypatch):
     """The folder is no package: its files are found as they are when the command is run."""
     monkeypatch.syspath_prepend("benchmarks")
     yield
-    for name in ("batch", "convergence", "fresh", "measure", "peers", "problems", "report", "run", "sweeps"):
+    for name in (
+        "batch",
+        "convergence",
+        "fresh",
+        "least_squares",
+        "measure",
+        "peers",
+        "problems",
+        "report",
+        "run",
+        "sweeps",
+    ):
         sys.modules.pop(name, None)
 
 
@@ -47,6 +58,16 @@ def test_both_floors_are_the_same_products():
     in_jax = jax_floor(jnp.asarray(X), *ones(jnp.asarray(X), 2), 1)
     for product, moved in zip(NumpyFloor(X, 2)(1), in_jax, strict=True):
         np.testing.assert_allclose(1e-9 * product, moved - 1, atol=1e-15)
+
+
+def test_both_least_squares_are_the_same():
+    from least_squares import column_by_column
+
+    from gsnmf.projection import nnls
+
+    rng = np.random.default_rng(0)
+    T, X = rng.exponential(size=(30, 8)), rng.exponential(size=(30, 5))
+    np.testing.assert_allclose(column_by_column(T, X), nnls(T, X), atol=1e-12)
 
 
 def test_faces_have_the_size_of_generated_ones(tmp_path):

@@ -144,8 +144,6 @@ def _reproduce(arguments: argparse.Namespace) -> int:
 
 
 def _sweep(arguments: argparse.Namespace) -> int:
-    from ..axes import save
-    from .figures import accuracy_curves
     from .presets import change, preset
     from .protocol import FULL
     from .results import by_fold
@@ -161,6 +159,9 @@ def _sweep(arguments: argparse.Namespace) -> int:
     _print_correlations(rows)
     print(f"\nResults in {path}")
     if arguments.method == "nmf_gs" and "large" in grid:
+        from ..axes import save
+        from .figures import accuracy_curves
+
         ax = accuracy_curves(by_fold(rows), title=f"{arguments.dataset}, K = {base['rank']}")
         for suffix in (".png", ".pdf"):
             save(ax, path.with_suffix(suffix))
@@ -176,7 +177,6 @@ def _plan(arguments: argparse.Namespace, plan: Plan) -> Plan:
 
 
 def _work(arguments: argparse.Namespace, plan: Plan, methods: list[tuple[str, dict[str, Any]]]) -> tuple[list, Path]:
-    command = Path(sys.argv[0]).name if sys.argv[0].endswith("gsnmf") else "gsnmf"
     name = "sweep" if hasattr(arguments, "vary") else "reproduce"
     path = arguments.out or Path("gsnmf_results") / f"{name}_{arguments.dataset}.jsonl"
     check_folder(path.parent)
@@ -192,7 +192,7 @@ def _work(arguments: argparse.Namespace, plan: Plan, methods: list[tuple[str, di
     if arguments.backend == "dask":
         _join_cluster(arguments.scheduler)
     jobs = arguments.jobs or os.cpu_count() or 1
-    said = shlex.join([command, *sys.argv[1:]])
+    said = shlex.join(["gsnmf", *(Path(word).name if os.sep in word else word for word in sys.argv[1:])])
     return run(problem, plan, methods, path, jobs=jobs, backend=arguments.backend, command=said), path
 
 

@@ -70,7 +70,8 @@ def nmf_kl(X: Matrix, labels: Matrix, seed: int, *, rank: int, l1: float, max_st
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the paper's protocol is a number of iterations
         model.fit(np.asarray(X.T, np.float32))
-    return Space(partial(nnls, model.components_.T), model.n_iter_)
+    T = model.components_.T
+    return Space(partial(nnls, T), model.n_iter_)
 
 
 def nmf_vb(

@@ -13,7 +13,7 @@ import pandas as pd
 
 # What makes two folds the same piece of work: a run that was interrupted leaves out what is there already.
 IDENTITY = ("dataset", "fingerprint", "method", "settings", "run", "fold", "folds", "restarts", "validation", "bounds")
-PREDICTORS = ("vote", "cosine", "chosen")
+PREDICTORS = ("vote", "cosine", "blend", "chosen")
 
 
 def append(path: Path, row: Mapping[str, Any]) -> None:
@@ -57,16 +57,23 @@ def by_fold(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     Args:
         rows: as `read` returns them.
 
-    Columns: the method and all settings; mean, max, min and var over restarts; vote, cosine, chosen (where
-    computed); bound, collapsed: means over restarts (where there are any); sweeps, seconds: likewise.
+    Columns: the method and all settings; mean, max, min and mean square over restarts; roots, their mean with the
+    cosine of square roots; vote, cosine, blend, chosen, where they were computed; bound, collapsed, sweeps
+    and seconds, means over restarts, likewise.
     """
+    chosen = {identity(row | {"validation": False}): row["chosen"] for row in rows if row["validation"]}
     lines = []
     for row in rows:
+        if row["validation"]:
+            continue
         accuracy = np.asarray(row["correct"]) / row["size"]
         line = {name: row[name] for name in ("dataset", "method", "run", "fold", "restarts")} | row["settings"]
         line |= {"mean": accuracy.mean(), "max": accuracy.max(), "min": accuracy.min()}
         line |= {"square": (accuracy**2).mean(), "settings": json.dumps(row["settings"], sort_keys=True)}
-        line |= {name: row[name] / row["size"] for name in PREDICTORS if row.get(name) is not None}
+        if "roots" in row:
+            line["roots"] = np.mean(row["roots"]) / row["size"]
+        right = {**row, "chosen": chosen.get(identity(row))}
+        line |= {name: right[name] / row["size"] for name in PREDICTORS if right.get(name) is not None}
         for name in ("bound", "collapsed", "sweeps", "seconds"):
             if row.get(name):
                 line[name] = float(np.mean(row[name]))

@@ -35,8 +35,10 @@ PAPER: dict[str, dict[str, tuple[float, float, int]]] = {
 MEANING = {
     "max": "best of the restarts, which only the test labels can tell",
     "mean": "over restarts",
+    "roots": "the same with the cosine of square roots of coefficients",
     "vote": "majority of the restarts",
     "cosine": "class nearest on average over the restarts",
+    "blend": "likewise, over both cosines",
     "chosen": "restart chosen on samples set aside from training",
 }
 
@@ -52,7 +54,7 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     lines = {}
     for method, part in folds.groupby("method", sort=False):
         line: dict[str, Any] = {"K": int(part["rank"].iloc[0])}
-        for name in ("max", "mean", *PREDICTORS):
+        for name in ("max", "mean", "roots", *PREDICTORS):
             if name in part and part[name].notna().any():
                 line[name] = f"{part[name].mean():.4f} ± {part[name].sem():.4f}"
         line["variance"] = f"{part['square'].mean() - part['mean'].mean() ** 2:.4f}"
@@ -75,7 +77,7 @@ def differences(rows: Sequence[Mapping[str, Any]], champion: str = "nmf_gs") -> 
     table = by_fold(rows)
     share = 1 / (rows[0]["folds"] - 1)
     lines = {}
-    for measure in ("mean", "max", "vote"):
+    for measure in ("mean", "max", "vote", "blend"):
         if measure not in table:
             continue
         wide = table.pivot(index=["run", "fold"], columns="method", values=measure)
@@ -101,7 +103,7 @@ def correlations(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     for name in ("bound", "collapsed"):
         within: dict[str, list[float]] = {}
         for row in rows:
-            values, right = row.get(name) or [], row["correct"]
+            values, right = row.get(name) or [], row.get("correct", [])
             if len(values) > 2 and len(set(right)) > 1 and len(set(values)) > 1:
                 within.setdefault(row["method"], []).append(float(spearmanr(values, right)[0]))
         for method, found in within.items():
