@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from . import __version__
 from .experiments.commands import REPRODUCE_EXAMPLE, SWEEP_EXAMPLE, add_commands
+from .experiments.figure_commands import FIGURES_EXAMPLE, add_figures
 from .options import FILES, add_problem, check_folder, check_problem, image_shape, read_problem, seed
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ What is compared does not depend on the order and scale of components. Without F
 {FILES}
 If X has fractions there is no Gibbs. The folder gets crosscheck.csv, crosscheck.json, marginals.png and forest.png.
 JAX_ENABLE_X64=1 in the environment computes in double precision."""
+
+EXAMPLES = (DEMO_EXAMPLE, FIT_EXAMPLE, CROSSCHECK_EXAMPLE, REPRODUCE_EXAMPLE, SWEEP_EXAMPLE, FIGURES_EXAMPLE)
 
 
 class Parser(argparse.ArgumentParser):
@@ -72,7 +75,7 @@ def _parser() -> Parser:
     parser = Parser(
         prog="gsnmf",
         description="Bayesian nonnegative matrix factorisation with group sparsity.",
-        epilog=f"examples:\n{DEMO_EXAMPLE}\n{FIT_EXAMPLE}\n{CROSSCHECK_EXAMPLE}\n{REPRODUCE_EXAMPLE}\n{SWEEP_EXAMPLE}",
+        epilog="\n".join(("examples:", *EXAMPLES)),
         **common,
     )
     parser.add_argument("--version", action="version", version=f"gsnmf {__version__}")
@@ -108,6 +111,7 @@ def _parser() -> Parser:
     crosscheck.set_defaults(run=_crosscheck)
     _crosscheck_options(crosscheck)
     add_commands(commands, **common)
+    add_figures(commands, **common)
     return parser
 
 

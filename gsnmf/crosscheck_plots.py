@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy.stats import gaussian_kde
 
-from .plots import new_axes, save
+from .axes import new_axes, save
 
 if TYPE_CHECKING:
     from .crosscheck import Crosscheck

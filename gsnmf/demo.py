@@ -17,9 +17,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import StratifiedShuffleSplit, train_test_split
 from tqdm import tqdm
 
+from .axes import save
 from .inference import Fit, cavi
 from .model import Data, Gamma, GroupSparse, Priors, as_data, label_driven
-from .plots import bound_trace, save, save_figures
+from .plots import bound_trace, save_figures
 from .projection import nearest_cosine, nnls
 
 DRIVEN, SINGLE = "label-driven groups", "without labels"

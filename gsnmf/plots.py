@@ -12,28 +12,14 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import PatchCollection
-from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike, NDArray
 
+from .axes import DARK, cell_sides, frame_cells, name_ticks, new_axes, save
 from .inference import Fit, Posterior
 from .model import Data
-
-DARK = "0.15"
-
-
-def new_axes(width: float = 7.0, height: float = 4.0) -> Axes:
-    """Axes on a figure of their own, sizes in inches."""
-    return Figure(figsize=(width, height), layout="constrained", dpi=150).add_subplot()
-
-
-def save(ax: Axes, path: Path) -> None:
-    """Write the figure that these axes are on."""
-    figure = ax.get_figure(root=True)
-    if figure is None:
-        raise ValueError("expected axes on a figure; got axes that were removed from theirs")
-    figure.savefig(path)
+from .montage import dictionary_montage
 
 
 def mean_by_group(V_mean: ArrayLike, membership: ArrayLike) -> NDArray[np.float64]:
@@ -96,18 +82,12 @@ def hinton(
         row_label: beside it.
         column_label: below it.
     """
-    matrix = np.asarray(matrix, float)
-    if matrix.ndim != 2 or 0 in matrix.shape or not (np.isfinite(matrix) & (matrix >= 0)).all():
-        raise ValueError(f"expected a matrix of nonnegative finite values; got shape {matrix.shape} or other values")
-    R, K = matrix.shape
+    side = cell_sides(matrix)
+    R, K = side.shape
     ax = new_axes(np.clip(1.5 + 0.2 * K, 6, 14), np.clip(1.2 + 0.2 * R, 2, 10)) if ax is None else ax
-    side = 0.95 * np.sqrt(matrix / (matrix.max() or 1))
     squares = [Rectangle((k - s / 2, r - s / 2), s, s) for (r, k), s in np.ndenumerate(side) if s > 0]
     ax.add_collection(PatchCollection(squares, facecolor=DARK, linewidth=0), autolim=False)
-    ax.set(xlim=(-0.6, K - 0.4), ylim=(R - 0.4, -0.6), aspect="equal", title=title, xlabel=column_label)
-    ax.set_ylabel(row_label)
-    _name_ticks(ax, np.arange(R), np.arange(R) if rows is None else rows)
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=min(K, 12)))
+    frame_cells(ax, R, K, 1.0, rows, title=title, row_label=row_label, column_label=column_label)
     return ax
 
 
@@ -118,6 +98,7 @@ def coefficients_by_label(
     *,
     group_names: Sequence[Any] | NDArray[Any] | None = None,
     title: str = "E[V], samples sorted by label",
+    colorbar: bool = True,
 ) -> Axes:
     """Heat map of E[V], the darker the larger: samples sorted by label, components by the label they serve most.
 
@@ -129,6 +110,7 @@ def coefficients_by_label(
         ax: where to draw; a new figure when left out.
         group_names: names of the groups; 0, 1, ... when left out.
         title: above it.
+        colorbar: whether the shades are explained beside it.
     """
     V_mean = np.asarray(V_mean, float)
     ax = new_axes(8, 4.5) if ax is None else ax
@@ -140,60 +122,13 @@ def coefficients_by_label(
         for edge in edges[1:-1]:
             ax.axvline(edge - 0.5, color="tab:red", linewidth=0.5, alpha=0.6)
         names = np.arange(len(edges) - 1) if group_names is None else np.asarray(group_names)
-        _name_ticks(ax, (edges[:-1] + edges[1:] - 1) / 2, names, axis="x")
+        name_ticks(ax, (edges[:-1] + edges[1:] - 1) / 2, names, axis="x")
     top = np.quantile(V_mean, 0.995) or V_mean.max() or 1.0
     image = ax.imshow(V_mean, aspect="auto", cmap="Greys", vmin=0, vmax=top, interpolation="nearest")
     ax.set(title=title, xlabel="sample" if membership is None else "samples, by label", ylabel="component, sorted")
     ax.yaxis.set_major_locator(MaxNLocator(integer=True))
-    ax.figure.colorbar(image, ax=ax, extend="max", label="E[v]", pad=0.01)
-    return ax
-
-
-def dictionary_montage(
-    T_mean: ArrayLike,
-    image_shape: tuple[int, int],
-    ax: Axes | None = None,
-    *,
-    order: ArrayLike | None = None,
-    groups: ArrayLike | None = None,
-    ncols: int | None = None,
-    title: str = "dictionary, in negative",
-) -> Axes:
-    """The dictionary as images in negative (dark is large), each on its own scale, a gap between groups.
-
-    Args:
-        T_mean: features × components.
-        image_shape: rows × columns of an image; their product is the number of features.
-        ax: where to draw; a new figure when left out.
-        order: the components to show, in this order; all when left out.
-        groups: a name for each component of T; neighbours in `order` of one name stand together under it.
-        ncols: images side by side at most; about 20, in lines of even length, when left out.
-        title: above it.
-    """
-    T_mean = np.asarray(T_mean, float)
-    if T_mean.ndim != 2 or T_mean.shape[0] != np.prod(image_shape):
-        raise ValueError(f"expected {np.prod(image_shape)} features, {image_shape}; got shape {T_mean.shape}")
-    order = np.arange(T_mean.shape[1]) if order is None else np.asarray(order)
-    names = None if groups is None else [str(np.asarray(groups)[i]) for i in order]
-    h, w = image_shape
-    if ncols is None:
-        blocks = np.unique(names, return_counts=True)[1] if names is not None else np.ones(len(order), int)
-        ncols = int(blocks.max() * np.ceil(len(blocks) / np.ceil(len(order) / 20)))
-    places = _places(names or [""] * len(order), ncols, w, h, titled=names is not None)
-    canvas = np.full((max(y for y, _ in places) + h + 1, max(x for _, x in places) + w + 1), np.nan)
-    for (y, x), i in zip(places, order, strict=True):
-        tile = T_mean[:, i].reshape(h, w)
-        canvas[y : y + h, x : x + w] = tile / (tile.max() or 1)
-    if ax is None:
-        width = np.clip(canvas.shape[1] / (w + 1) * 0.55, 6, 12)
-        ax = new_axes(width, width * canvas.shape[0] / canvas.shape[1] + 0.4)
-    ax.imshow(canvas, cmap="Greys", vmin=0, vmax=1, interpolation="nearest")
-    for n, (y, x) in enumerate(places):
-        ax.add_patch(Rectangle((x - 0.5, y - 0.5), w, h, fill=False, edgecolor="0.6", linewidth=0.4))
-        if names is not None and (n == 0 or names[n] != names[n - 1]):
-            ax.text(x - 0.5, y - 0.8, names[n], fontsize=9, va="bottom", ha="left", color="tab:red")
-    ax.set_title(title)
-    ax.set_axis_off()
+    if colorbar:
+        ax.figure.colorbar(image, ax=ax, extend="max", label="E[v]", pad=0.01)
     return ax
 
 
@@ -256,27 +191,3 @@ def save_figures(folder: Path, fit: Fit, data: Data, image_shape: tuple[int, int
     for name, ax in axes.items():
         save(ax, folder / f"{name}.png")
     return [folder / f"{name}.png" for name in axes]
-
-
-def _places(names: list[str], ncols: int, w: int, h: int, *, titled: bool) -> list[tuple[int, int]]:
-    """Top left corners (y, x) of tiles that flow in lines of `ncols`; a group that does not fit begins a new line."""
-    line, gap = h + 1 + (max(4, h // 2) if titled else 0), max(2, w // 2)
-    y, x, column, places = line - h, 1, 0, []
-    for n, name in enumerate(names):
-        begins = n > 0 and name != names[n - 1]
-        size = next((m for m, other in enumerate(names[n:]) if other != name), len(names) - n)
-        if column and (column == ncols or (begins and column + size > ncols)):
-            y, x, column = y + line, 1, 0
-        elif begins:
-            x += gap
-        places.append((y, x))
-        x, column = x + w + 1, column + 1
-    return places
-
-
-def _name_ticks(ax: Axes, positions: NDArray[Any], names: Any, axis: str = "y") -> None:
-    """Ticks with names, every n-th when there are too many to read."""
-    every = max(1, int(np.ceil(len(positions) / 40)))
-    set_ticks = ax.set_yticks if axis == "y" else ax.set_xticks
-    set_ticks(positions[::every], [str(name) for name in names][::every])
-    (ax.yaxis if axis == "y" else ax.xaxis).set_tick_params(length=0)

@@ -1,4 +1,4 @@
-"""`gsnmf reproduce`, `gsnmf sweep` and `gsnmf figures`: their options, and what they print."""
+"""`gsnmf reproduce` and `gsnmf sweep`: their options, and what they print."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
     _print_correlations(rows)
     print(f"\nResults in {path}")
     if arguments.method == "nmf_gs" and "large" in grid:
-        from ..plots import save
+        from ..axes import save
         from .figures import accuracy_curves
 
         ax = accuracy_curves(by_fold(rows), title=f"{arguments.dataset}, K = {base['rank']}")

@@ -29,12 +29,14 @@ class Space(NamedTuple):
     sweeps: how many it made.
     bound: the augmented bound, of a variational method.
     collapsed: a function that estimates the collapsed bound, likewise.
+    made: the fit, what it was fitted to, and its priors, likewise.
     """
 
     project: Callable[[Matrix], Matrix]
     sweeps: int = 0
     bound: float | None = None
     collapsed: Callable[[], float] | None = None
+    made: tuple[Fit, Data, Priors] | None = None
 
 
 def pca(X: Matrix, labels: Matrix, seed: int, *, rank: int) -> Space:
@@ -145,7 +147,7 @@ def _variational(data: Data, priors: Priors, seed: int, **options: Any) -> Space
         return float(collapsed_bound(fit, data, priors, key=jax.random.key(seed), num_samples=COLLAPSED_DRAWS).value)
 
     T = np.asarray(fit.posterior.T.mean, float)
-    return Space(partial(nnls, T), fit.num_steps, float(fit.elbo[-1]), collapsed)
+    return Space(partial(nnls, T), fit.num_steps, float(fit.elbo[-1]), collapsed, (fit, data, priors))
 
 
 METHODS: dict[str, Callable[..., Space]] = {"pca": pca, "nmf_kl": nmf_kl, "nmf_vb": nmf_vb, "nmf_gs": nmf_gs}

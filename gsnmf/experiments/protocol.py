@@ -95,8 +95,7 @@ def run_fold(X: NDArray[Any], labels: NDArray[Any], task: Mapping[str, Any]) -> 
     majority of the starts; `cosine`, by the class that is nearest on average over the starts; `blend`, the same over
     both cosines. With `validation` it is `chosen` alone: by the start that did best on samples set aside from training.
     """
-    folds = StratifiedKFold(task["folds"], shuffle=True, random_state=task["run"]).split(labels, labels)
-    train, test = next(itertools.islice(folds, task["fold"], None))
+    train, test = parts(labels, task["folds"], task["run"], task["fold"])
     fold = _Fold(X, labels, train, test)
     if task["validation"]:
         return {**task, "size": len(test), **_chosen(task, fold)}
@@ -114,6 +113,20 @@ def run_fold(X: NDArray[Any], labels: NDArray[Any], task: Mapping[str, Any]) -> 
     if task["bounds"]:
         outcome["collapsed"] = [float(f"{s.collapsed():.8g}") for s in spaces if s.collapsed is not None]
     return {**task, **outcome, "sweeps": [space.sweeps for space in spaces], "seconds": seconds}
+
+
+def parts(labels: NDArray[Any], folds: int = 10, run: int = 0, fold: int = 0) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Places of the training and of the test samples.
+
+    Args:
+        labels: one per sample; parts have as many of each as can be.
+        folds: how many parts there are.
+        run: which of several ways of cutting.
+        fold: the part that is left out of training.
+    """
+    cuts = StratifiedKFold(folds, shuffle=True, random_state=run).split(labels, labels)
+    train, test = next(itertools.islice(cuts, fold, None))
+    return train, test
 
 
 class _Fold(NamedTuple):

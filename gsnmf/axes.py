@@ -1,0 +1,79 @@
+"""Axes on figures of their own, and names along them.
+
+Figures are made without pyplot: no window opens, nothing is kept alive.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib import font_manager
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import ArrayLike, NDArray
+
+DARK = "0.15"
+
+
+def new_axes(width: float = 7.0, height: float = 4.0) -> Axes:
+    """Axes on a figure of their own, sizes in inches."""
+    return Figure(figsize=(width, height), layout="constrained", dpi=150).add_subplot()
+
+
+def save(ax: Axes, path: Path) -> None:
+    """Write the figure that these axes are on."""
+    figure = ax.get_figure(root=True)
+    if figure is None:
+        raise ValueError("expected axes on a figure; got axes that were removed from theirs")
+    figure.savefig(path)
+
+
+def name_ticks(ax: Axes, positions: NDArray[Any], names: Any, axis: str = "y", room: float | None = None) -> None:
+    """Ticks with names, every n-th when there are too many to read; long ones upright along an x axis.
+
+    Args:
+        ax: whose ticks.
+        positions: where.
+        names: one for each position.
+        axis: "x" or "y".
+        room: inches along the axis; when left out, those that the axes take up now.
+    """
+    texts = [str(name) for name in names]
+    own = ax.yaxis if axis == "y" else ax.xaxis
+    box = ax.get_window_extent()
+    room = room or (box.height if axis == "y" else box.width) / ax.figure.dpi
+    size = font_manager.FontProperties(size=own.get_tick_params().get("labelsize")).get_size_in_points() / 72
+    widest = 0.65 * size * (1 + max(map(len, texts), default=0))  # a letter is about 0.65 as wide as high
+    upright = axis == "x" and widest * len(texts) > room and max(map(len, texts), default=0) > 3
+    each = widest if axis == "x" and not upright else 1.05 * size
+    every = max(1, int(np.ceil(each * len(texts) / room)))
+    (ax.set_yticks if axis == "y" else ax.set_xticks)(positions[::every], texts[::every])
+    own.set_tick_params(length=0, labelrotation=90 if upright else 0)
+
+
+def cell_sides(matrix: ArrayLike) -> NDArray[np.float64]:
+    """Sides of a Hinton diagram's squares: the root of each value over the largest, which nearly fills its cell.
+
+    Args:
+        matrix: nonnegative and finite.
+    """
+    values = np.asarray(matrix, float)
+    if values.ndim != 2 or 0 in values.shape or not (np.isfinite(values) & (values >= 0)).all():
+        raise ValueError(f"expected a matrix of nonnegative finite values; got shape {values.shape} or other values")
+    sides: NDArray[np.float64] = 0.95 * np.sqrt(values / (values.max() or 1))
+    return sides
+
+
+def frame_cells(
+    ax: Axes, R: int, K: int, aspect: float, rows: Any, *, title: str, row_label: str, column_label: str
+) -> None:
+    """Axes of a diagram of R × K cells, whose height is `aspect` times their width, with names on the rows."""
+    ax.set(xlim=(-0.6, K - 0.4), ylim=(R - 0.4, -0.6), aspect=aspect, title=title, xlabel=column_label)
+    ax.set_ylabel(row_label)
+    box = ax.get_window_extent()
+    room = min(box.height, box.width * aspect * R / K) / ax.figure.dpi  # cells keep their shape
+    name_ticks(ax, np.arange(R), np.arange(R) if rows is None else rows, room=room)
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=min(K, 12)))

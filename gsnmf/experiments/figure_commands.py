@@ -1,0 +1,182 @@
+"""`gsnmf figures`: its options, and what it writes."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..options import check_folder, seed
+from .commands import DATASETS, positive
+
+if TYPE_CHECKING:
+    from ..preprocessing import Prepared
+    from .panels import Panel
+
+FIGURES_EXAMPLE = "  gsnmf figures orl --out pictures"
+FIGURES = f"""examples:
+{FIGURES_EXAMPLE}
+  gsnmf figures yale --data yale_centered.npz --sweep gsnmf_results/sweep_yale.jsonl
+  gsnmf figures digits --large 160 640 --small 160
+  gsnmf figures digits orl --montage overview.png
+
+Fits to the first training part of 10-fold cross-validation, 300 sweeps each, are saved in the folder `fits` of --out.
+Pictures are drawn from these: another call with the same settings and data reads them. Written as PNG and PDF, for each
+DATASET, with the paper's numbers of them on Yale (in parentheses, on JAFFE, which yale-condition is like):
+  DATASET_coefficients   E[V], samples sorted by label             figure 2
+  DATASET_hinton         mean |v| by label and component           figures 3 (8)
+  DATASET_relevance      1 / E[λ] by label and component           figure 4
+  DATASET_dictionary     the components as images                  figures 5 (9)
+  DATASET_features       mean |v|, with the images in the diagram  figures 11 (12)
+  DATASET_accuracy       of --sweep                                figures 6 (10), 7 (ORL)"""
+CREDITS = {
+    "digits": "Digits: E. Alpaydin and C. Kaynak, UCI Machine Learning Repository",
+    "orl": "ORL faces: AT&T Laboratories Cambridge",
+    "yale": "Yale Face Database: Yale University",
+    "yale-condition": "Yale Face Database: Yale University",
+    "jaffe": "JAFFE: M. Lyons, M. Kamachi and J. Gyoba",
+}
+
+
+def add_figures(commands: Any, **common: Any) -> None:
+    """The parser of this command, added to those of `gsnmf`.
+
+    Args:
+        commands: what `add_subparsers` returned.
+        common: options of every parser.
+    """
+    figures = commands.add_parser(
+        "figures",
+        help="the paper's figures on digits and faces",
+        description="Draw what a larger shape of λ does to coefficients and dictionaries, from saved fits.",
+        epilog=FIGURES,
+        **common,
+    )
+    figures.set_defaults(run=_figures)
+    figures.add_argument("datasets", nargs="+", choices=DATASETS, metavar="DATASET", help=", ".join(DATASETS))
+    figures.add_argument("--data", type=Path, metavar="PATH", help="your copy of yale or jaffe: a folder, or an npz")
+    figures.add_argument(
+        "--out", type=Path, default=Path("gsnmf_figures"), metavar="DIR", help="folder (default: %(default)s)"
+    )
+    figures.add_argument("--sweep", type=Path, nargs="+", metavar="FILE", help="results of `gsnmf sweep` to draw too")
+    figures.add_argument(
+        "--large", type=shape, nargs="+", metavar="A", help="shapes of λ at other labels, a panel each, growing"
+    )
+    figures.add_argument("--small", type=shape, metavar="A", help="shape of λ at a component's own label")
+    figures.add_argument(
+        "--lam-start", choices=["shape", "prior"], default="shape", help="where λ starts (default: at its shape)"
+    )
+    figures.add_argument("--max-steps", type=positive, default=300, metavar="N", help="sweeps (default: 300)")
+    figures.add_argument("--seed", type=seed, default=0, metavar="N", help="of the random start (default: 0)")
+    figures.add_argument(
+        "--montage", type=Path, metavar="FILE", help="one page with a column for each DATASET, of its usual settings"
+    )
+
+
+def shape(text: str) -> float:
+    """A finite number above 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected a number above 0; got {text!r}")
+    return value
+
+
+def _figures(arguments: argparse.Namespace) -> int:
+    datasets = list(dict.fromkeys(arguments.datasets))
+    own = [name for name in datasets if name not in ("digits", "orl")]
+    if arguments.data is not None and len(own) != 1:
+        raise ValueError(f"expected --data with one of yale, yale-condition, jaffe; got {', '.join(datasets)}")
+    if arguments.large is not None and arguments.large != sorted(set(arguments.large)):
+        raise ValueError(f"expected growing shapes for --large; got {' '.join(f'{a:g}' for a in arguments.large)}")
+    fits = arguments.out / "fits"
+    check_folder(fits)
+    if arguments.sweep:
+        for dataset in datasets:
+            _draw_accuracy(dataset, arguments.sweep, arguments.out)
+    from ..preprocessing import prepared
+    from .panels import models, panels
+    from .presets import preset
+    from .protocol import Problem
+
+    pages = []
+    for dataset in datasets:
+        found = prepared(dataset, arguments.data if dataset in own else None)
+        given = {"large": arguments.large, "small": arguments.small}
+        wanted = models(dataset, **given, lam_start=arguments.lam_start, max_steps=arguments.max_steps)
+        shown = panels(Problem(dataset, found.X, found.labels), fits, wanted, arguments.seed)
+        _draw_effects(dataset, shown, found, wanted[0][1], arguments.out)
+        usual = preset(dataset, "nmf_gs")["large"]
+        nearest = min(range(len(shown) - 1), key=lambda n: abs(math.log(wanted[n][1]["large"] / usual)))
+        pages.append((f"{dataset}: {shown[nearest].caption}", shown[nearest], found.image and found.image.picture))
+    if arguments.montage is not None:
+        _draw_montage(pages, ". ".join(dict.fromkeys(CREDITS[name] for name in datasets)), arguments.montage)
+    return 0
+
+
+def _draw_effects(dataset: str, shown: list[Panel], found: Prepared, settings: Mapping[str, Any], out: Path) -> None:
+    from tqdm import tqdm
+
+    from .figures import KINDS, effect, number, save_figure
+
+    pictures = None if found.image is None else found.image.picture
+    with tqdm(KINDS, unit="figure", disable=None) as progress:
+        for kind in progress:
+            progress.set_description(f"{dataset} {kind}")
+            figure = effect(kind, shown, pictures, note=note(dataset, settings, len(shown[0].membership)))
+            png, pdf = save_figure(figure, out / f"{dataset}_{kind}")
+            progress.write(f"  {png}, {pdf.suffix}: {number(dataset, kind)}")
+
+
+def _draw_accuracy(dataset: str, files: list[Path], out: Path) -> None:
+    from .figures import accuracy_curves, number, save_figure
+    from .results import by_fold, read
+
+    every = read(files)
+    rows = [row for row in every if row["dataset"] == dataset and row["method"] == "nmf_gs"]
+    if not rows:
+        got = ", ".join(sorted({f"{row['method']} on {row['dataset']}" for row in every})) or "none"
+        raise ValueError(f"expected results of nmf_gs on {dataset} in {', '.join(map(str, files))}; got {got}")
+    if len({row["fingerprint"] for row in rows}) > 1:
+        raise ValueError(f"expected results on {dataset} prepared in one way; got several in {files[0]}")
+    ranks = sorted({row["settings"]["rank"] for row in rows})
+    title = f"{dataset}, K = {', '.join(map(str, ranks))}"
+    figure = accuracy_curves(by_fold(rows), title=title).get_figure(root=True)
+    if figure is not None:
+        png, pdf = save_figure(figure, out / f"{dataset}_accuracy")
+        print(f"  {png}, {pdf.suffix}: {number(dataset, 'accuracy')}")
+
+
+def _draw_montage(pages: list[tuple[str, Panel, Any]], note: str, path: Path) -> None:
+    from .figures import overview
+
+    for name, _, pictures in pages:
+        if pictures is None:
+            raise ValueError(f"expected samples that are images for --montage; got {name}")
+    overview(pages, note=note).savefig(path, pil_kwargs={"optimize": True} if path.suffix == ".png" else None)
+    print(f"  {path}")
+
+
+def note(dataset: str, settings: Mapping[str, Any], samples: int) -> str:
+    """What the panels with groups have in common, and whose data these are.
+
+    Args:
+        dataset: its name.
+        settings: of one of them.
+        samples: how many they were fitted to.
+    """
+    shapes = rf"$a^\lambda_{{\mathrm{{small}}}} = {settings['small']:g}$, $b^\lambda = {_power(settings['scale'])}$"
+    prior = rf"$a^t = {settings['a_t']:g}$, $b^t = {settings['b_t']:g}$, $K = {settings['rank']}$"
+    start = {"shape": "λ starts at its shape", "prior": "λ starts at its prior mean"}[settings["lam_start"]]
+    return f"{shapes}, {prior}; {start}; {settings['max_steps']} sweeps, {samples} samples\n{CREDITS[dataset]}"
+
+
+def _power(value: float) -> str:
+    """10⁶ rather than 1e+06."""
+    mantissa, found, exponent = f"{value:g}".partition("e")
+    factor = "" if mantissa == "1" else rf"{mantissa} \cdot "
+    return f"{factor}10^{{{int(exponent)}}}" if found else mantissa
