@@ -61,7 +61,7 @@ def by_fold(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     cosine of square roots; vote, cosine, blend, chosen, where they were computed; bound, collapsed, sweeps
     and seconds, means over restarts, likewise.
     """
-    chosen = {identity(row | {"validation": False}): row["chosen"] for row in rows if row["validation"]}
+    chosen = {identity({**row, "validation": False}): row["chosen"] for row in rows if row["validation"]}
     lines = []
     for row in rows:
         if row["validation"]:

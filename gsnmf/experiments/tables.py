@@ -81,7 +81,7 @@ def differences(rows: Sequence[Mapping[str, Any]], champion: str = "nmf_gs") -> 
         if measure not in table:
             continue
         wide = table.pivot(index=["run", "fold"], columns="method", values=measure)
-        for other in wide.columns.drop(champion, errors="ignore"):
+        for other in map(str, wide.columns.drop(champion, errors="ignore")):
             gap = (wide[champion] - wide[other]).dropna() if champion in wide else pd.Series(dtype=float)
             if len(gap) > 1:
                 error, corrected = gap.std() / np.sqrt(len(gap)), gap.std() * np.sqrt(1 / len(gap) + share)
@@ -110,7 +110,8 @@ def correlations(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
             error = np.std(found, ddof=1) / np.sqrt(len(found)) if len(found) > 1 else np.nan
             lines.append((method, _bound_name(name), "restarts", np.mean(found), error, len(found)))
         table = by_fold(rows)
-        for method, part in table.groupby("method") if name in table else ():
+        for method in table["method"].unique() if name in table else ():
+            part = table[table["method"] == method]
             means = part.dropna(subset=[name]).groupby("settings")[[name, "mean"]].mean()
             if len(means) > 2:
                 lines.append((method, _bound_name(name), "priors", spearmanr(means)[0], np.nan, len(means)))
