@@ -192,6 +192,8 @@ def test_summary_stands_beside_the_paper():
     assert line["max"] == "1.0000 ± 0.0000"
     assert line["paper's max"] == 0.9825
     assert line["variance"] == f"{np.var([0.8, 1, 1, 1]):.4f}"
+    line = tables.summary([*rows, row(fold=1, validation=True, chosen=7)]).loc["nmf_gs"]
+    assert line["chosen"] == "0.7000 ± nan (1 folds)"
 
 
 def test_differences_are_paired_and_their_error_corrected():

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
 from .results import PREDICTORS, by_fold
@@ -56,12 +57,18 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
         line: dict[str, Any] = {"K": int(part["rank"].iloc[0])}
         for name in ("max", "mean", "roots", *PREDICTORS):
             if name in part and part[name].notna().any():
-                line[name] = f"{part[name].mean():.4f} ± {part[name].sem():.4f}"
+                line[name] = _with_error(part[name].dropna().to_numpy(float), len(part))
         line["variance"] = f"{part['square'].mean() - part['mean'].mean() ** 2:.4f}"
         if method in paper:
             line |= dict(zip(("paper's max", "mean ", "K "), paper[str(method)], strict=True))
         lines[method] = line | {"folds": len(part), "restarts": int(part["restarts"].max())}
     return pd.DataFrame.from_dict(lines, orient="index").fillna("–")
+
+
+def _with_error(values: NDArray[Any], expected: int) -> str:
+    """Mean and standard error; how many they are of, if some are missing."""
+    error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan
+    return f"{values.mean():.4f} ± {error:.4f}" + (f" ({len(values)} folds)" if len(values) < expected else "")
 
 
 def differences(rows: Sequence[Mapping[str, Any]], champion: str = "nmf_gs") -> pd.DataFrame:
