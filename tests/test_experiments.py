@@ -7,8 +7,8 @@ import pytest
 
 from gsnmf.cli import main
 from gsnmf.experiments import commands, protocol, results, tables
-from gsnmf.experiments.methods import METHODS
-from gsnmf.experiments.presets import change, preset, presets
+from gsnmf.experiments.methods import METHODS, resolve
+from gsnmf.experiments.presets import preset, presets
 from gsnmf.experiments.protocol import Plan, Problem, run, run_fold, seeds, tasks
 
 SETTINGS = {
@@ -225,7 +225,7 @@ def test_correlations_have_the_right_sign():
 def test_presets_are_settings_that_the_methods_take(dataset, method):
     settings = preset(dataset, method)
     inspect.signature(METHODS[method]).bind(None, None, 0, **settings)
-    assert change(settings, method, settings) == settings
+    assert resolve(method, settings) == settings
 
 
 def test_there_are_presets_for_all_and_no_others():
@@ -233,7 +233,16 @@ def test_there_are_presets_for_all_and_no_others():
     with pytest.raises(ValueError, match=r"expected a dataset out of .*; got 'faces'"):
         preset("faces", "pca")
     with pytest.raises(ValueError, match="expected a setting of pca out of rank; got 'large'"):
-        change({}, "pca", {"large": 1})
+        resolve("pca", {"rank": 3, "large": 1})
+    with pytest.raises(ValueError, match="expected nmf_kl with l1; got rank"):
+        resolve("nmf_kl", {"rank": 3})
+
+
+def test_the_same_settings_are_the_same_work_however_they_are_given():
+    given = {"rank": 4, "a_t": 1, "b_t": 20, "a_v": 1, "b_v": 1}
+    assert resolve("nmf_vb", given) == resolve("nmf_vb", given | {"a_t": 1.0, "tol": None, "max_steps": 300})
+    assert type(resolve("nmf_vb", given)["a_t"]) is float
+    assert type(resolve("nmf_vb", given)["rank"]) is int
 
 
 def test_values_to_vary():

@@ -144,14 +144,15 @@ def _reproduce(arguments: argparse.Namespace) -> int:
 
 
 def _sweep(arguments: argparse.Namespace) -> int:
-    from .presets import change, preset
+    from .methods import resolve
+    from .presets import preset
     from .protocol import FULL
     from .results import by_fold
 
     grid = dict(arguments.vary or [("small", [1.0, 32.0, 1024.0]), ("large", [2.0**n for n in range(5, 18, 2)])])
     base = preset(arguments.dataset, arguments.method)
     combinations = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
-    methods = [(arguments.method, change(base, arguments.method, one)) for one in combinations]
+    methods = [(arguments.method, resolve(arguments.method, base | one)) for one in combinations]
     rows, path = _work(arguments, _plan(arguments, FULL._replace(runs=1, restarts=3)), methods)
     shown = [name for name in ("min", "mean", "max", "vote", "bound", "collapsed") if name in by_fold(rows)]
     table = by_fold(rows).groupby(list(grid), sort=False)[shown].mean()

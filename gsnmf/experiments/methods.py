@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
@@ -18,8 +19,8 @@ from ..inference.collapsed import collapsed_bound
 from ..model import Data, Gamma, GroupSparse, Priors, as_data, label_driven
 from ..projection import nnls
 
-Matrix: TypeAlias = NDArray[Any]
-COLLAPSED_DRAWS = 8  # of which the standard error is far below the differences between restarts
+Array: TypeAlias = NDArray[Any]
+COLLAPSED_DRAWS = 8  # rows of results have the standard error beside the estimate
 
 
 class Space(NamedTuple):
@@ -28,31 +29,40 @@ class Space(NamedTuple):
     project: features × samples to components × samples, the same map for training and test samples.
     sweeps: how many it made.
     bound: the augmented bound, of a variational method.
-    collapsed: a function that estimates the collapsed bound, likewise.
     made: the fit, what it was fitted to, and its priors, likewise.
     """
 
-    project: Callable[[Matrix], Matrix]
+    project: Callable[[Array], Array]
     sweeps: int = 0
     bound: float | None = None
-    collapsed: Callable[[], float] | None = None
     made: tuple[Fit, Data, Priors] | None = None
 
+    def collapsed(self, seed: int) -> tuple[float, float] | None:
+        """The collapsed bound and its standard error; None without a bound.
 
-def pca(X: Matrix, labels: Matrix, seed: int, *, rank: int) -> Space:
+        The same seed for several spaces leaves less noise in their differences.
+        """
+        if self.made is None:
+            return None
+        fit, data, priors = self.made
+        found = collapsed_bound(fit, data, priors, key=jax.random.key(seed), num_samples=COLLAPSED_DRAWS)
+        return float(found.value), float(found.error)
+
+
+def pca(X: Array, labels: Array, seed: int, *, rank: int) -> Space:
     """Principal components, most significant first.
 
     Args:
         X: features × samples.
         labels: not used.
-        seed: of the solver.
+        seed: not used: they do not depend on a start.
         rank: how many components.
     """
-    learned = PCA(rank, random_state=seed).fit(X.T)
+    learned = PCA(rank, svd_solver="full").fit(X.T)
     return Space(lambda Y: learned.transform(Y.T).T)
 
 
-def nmf_kl(X: Matrix, labels: Matrix, seed: int, *, rank: int, l1: float, max_steps: int = 300) -> Space:
+def nmf_kl(X: Array, labels: Array, seed: int, *, rank: int, l1: float, max_steps: int = 300) -> Space:
     """scikit-learn's multiplicative updates of the KL divergence, with an L1 penalty on the coefficients.
 
     Args:
@@ -75,7 +85,18 @@ def nmf_kl(X: Matrix, labels: Matrix, seed: int, *, rank: int, l1: float, max_st
 
 
 def nmf_vb(
-    X: Matrix, labels: Matrix, seed: int, *, rank: int, a_t: float, b_t: float, a_v: float, b_v: float, **options: Any
+    X: Array,
+    labels: Array,
+    seed: int,
+    *,
+    rank: int,
+    a_t: float,
+    b_t: float,
+    a_v: float,
+    b_v: float,
+    max_steps: int = 300,
+    tol: float | None = None,
+    accelerate: bool = False,
 ) -> Space:
     """Cemgil's variational NMF: our engine, with Gamma priors on dictionary and coefficients.
 
@@ -88,14 +109,17 @@ def nmf_vb(
         b_t: its scale.
         a_v: shape of the coefficients' prior.
         b_v: its scale.
-        options: max_steps, tol and accelerate, as in `cavi.run`.
+        max_steps: sweeps at most; all are made, as in the paper, unless there is a tol.
+        tol: as in `cavi.run`.
+        accelerate: likewise.
     """
+    options = {"max_steps": max_steps, "tol": tol, "accelerate": accelerate}
     return _variational(as_data(X), Priors(Gamma(a_t, b_t), Gamma(a_v, b_v)), seed, rank=rank, **options)
 
 
 def nmf_gs(
-    X: Matrix,
-    labels: Matrix,
+    X: Array,
+    labels: Array,
     seed: int,
     *,
     rank: int,
@@ -105,7 +129,10 @@ def nmf_gs(
     large: float,
     scale: float = 1e6,
     lam_start: str = "shape",
-    **options: Any,
+    init: str = "random",
+    max_steps: int = 300,
+    tol: float | None = None,
+    accelerate: bool = False,
 ) -> Space:
     """The paper's model with its prior (11): components bound to classes.
 
@@ -120,15 +147,21 @@ def nmf_gs(
         large: shape of λ elsewhere.
         scale: of λ.
         lam_start: where λ starts: "prior", its prior mean as in the author's program, or "shape", its shape.
-        options: init, max_steps, tol and accelerate, as in `cavi.run`.
+        init: as in `cavi.run`.
+        max_steps: sweeps at most; all are made, as in the paper, unless there is a tol.
+        tol: as in `cavi.run`.
+        accelerate: likewise.
     """
+    if lam_start not in ("prior", "shape"):
+        raise ValueError(f"expected lam_start to be 'prior' or 'shape'; got {lam_start!r}")
     data, priors = group_sparse(X, labels, rank, a_t, b_t, small, large, scale)
     start = cavi.start(lam=priors.coefficients.hyperprior.a) if lam_start == "shape" else None  # type: ignore[union-attr]  # it has one
-    return _variational(data, priors, seed, start=start, **options)
+    options = {"max_steps": max_steps, "tol": tol, "accelerate": accelerate}
+    return _variational(data, priors, seed, start=start, init=init, **options)
 
 
 def group_sparse(
-    X: Matrix, labels: Matrix, rank: int, a_t: float, b_t: float, small: float, large: float, scale: float = 1e6
+    X: Array, labels: Array, rank: int, a_t: float, b_t: float, small: float, large: float, scale: float = 1e6
 ) -> tuple[Data, Priors]:
     """Data and priors of `nmf_gs`; the arguments are the same."""
     data = as_data(X, labels)
@@ -137,17 +170,37 @@ def group_sparse(
 
 
 def _variational(data: Data, priors: Priors, seed: int, **options: Any) -> Space:
-    # Plain sweeps, all 300 of them, as in the paper: a fit that is closer to its optimum classifies worse.
-    options = {"max_steps": 300, "tol": None, "accelerate": False} | options
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the paper's protocol is a number of sweeps
         fit: Fit = cavi.run(data, priors, key=jax.random.key(seed), **options)
-
-    def collapsed() -> float:
-        return float(collapsed_bound(fit, data, priors, key=jax.random.key(seed), num_samples=COLLAPSED_DRAWS).value)
-
+    if not np.isfinite(fit.elbo[-1]):
+        raise ValueError(f"expected a finite bound with these settings, from seed {seed}; {fit.message}")
     T = np.asarray(fit.posterior.T.mean, float)
-    return Space(partial(nnls, T), fit.num_steps, float(fit.elbo[-1]), collapsed, (fit, data, priors))
+    return Space(partial(nnls, T), fit.num_steps, float(fit.elbo[-1]), (fit, data, priors))
 
 
 METHODS: dict[str, Callable[..., Space]] = {"pca": pca, "nmf_kl": nmf_kl, "nmf_vb": nmf_vb, "nmf_gs": nmf_gs}
+
+
+def resolve(method: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """All settings of a method, those left out at their defaults, numbers of the kind they are meant to be.
+
+    Args:
+        method: its name.
+        settings: some of its settings by name.
+
+    >>> resolve("pca", {"rank": 5})
+    {'rank': 5}
+    """
+    if method not in METHODS:
+        raise ValueError(f"expected a method out of {', '.join(METHODS)}; got {method!r}")
+    known = {k: p for k, p in inspect.signature(METHODS[method]).parameters.items() if p.kind is p.KEYWORD_ONLY}
+    for name in settings:
+        if name not in known:
+            raise ValueError(f"expected a setting of {method} out of {', '.join(known)}; got {name!r}")
+    found = {name: settings.get(name, parameter.default) for name, parameter in known.items()}
+    missing = [name for name, value in found.items() if value is inspect.Parameter.empty]
+    if missing:
+        raise ValueError(f"expected {method} with {', '.join(missing)}; got {', '.join(settings) or 'no settings'}")
+    real = [name for name, parameter in known.items() if str(parameter.annotation).startswith("float")]
+    return {k: float(v) if k in real and isinstance(v, int) else v for k, v in found.items()}

@@ -12,14 +12,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 from joblib import Parallel, delayed, parallel_config
 from numpy.typing import NDArray
 from sklearn.model_selection import StratifiedKFold
 from tqdm import tqdm
 
+from .. import __version__
 from ..projection import class_cosines, vote_shares
-from .methods import METHODS, Space
+from .methods import METHODS, Space, resolve
 from .results import append, identity, read
 
 
@@ -74,8 +76,9 @@ def tasks(problem: Problem, plan: Plan, methods: Sequence[tuple[str, Mapping[str
         methods: names with their settings; a name may come with several.
     """
     common = {"dataset": problem.name, "fingerprint": problem.fingerprint, "folds": plan.folds, "bounds": plan.bounds}
+    common |= {"version": __version__, "precision": str(jnp.result_type(float))}
     for run, fold, (method, settings) in itertools.product(range(plan.runs), range(plan.use), methods):
-        own = {"method": method, "settings": dict(settings), "run": run, "fold": fold}
+        own = {"method": method, "settings": resolve(method, settings), "run": run, "fold": fold}
         restarts = 1 if method == "pca" else plan.restarts  # principal components do not depend on a start
         yield common | own | {"restarts": restarts, "validation": False}
         if plan.validation and restarts > 1:
@@ -111,7 +114,9 @@ def run_fold(X: NDArray[Any], labels: NDArray[Any], task: Mapping[str, Any]) -> 
     if spaces[0].bound is not None:
         outcome["bound"] = [float(f"{space.bound:.8g}") for space in spaces]
     if task["bounds"]:
-        outcome["collapsed"] = [float(f"{s.collapsed():.8g}") for s in spaces if s.collapsed is not None]
+        found = [space.collapsed(seeds(task)[0]) for space in spaces]
+        outcome["collapsed"] = [float(f"{pair[0]:.8g}") for pair in found if pair is not None]
+        outcome["collapsed_error"] = [float(f"{pair[1]:.3g}") for pair in found if pair is not None]
     return {**task, **outcome, "sweeps": [space.sweeps for space in spaces], "seconds": seconds}
 
 
@@ -232,7 +237,7 @@ def _one_thread_each(backend: str) -> Iterator[None]:
         return
     names = ("XLA_FLAGS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     before = {name: os.environ.get(name) for name in names}
-    flags = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+    flags = "--xla_cpu_multi_thread_eigen=false"
     os.environ |= {"XLA_FLAGS": f"{before['XLA_FLAGS'] or ''} {flags}".strip()} | dict.fromkeys(names[1:], "1")
     try:
         yield

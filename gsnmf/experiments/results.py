@@ -12,7 +12,10 @@ import numpy as np
 import pandas as pd
 
 # What makes two folds the same piece of work: a run that was interrupted leaves out what is there already.
-IDENTITY = ("dataset", "fingerprint", "method", "settings", "run", "fold", "folds", "restarts", "validation", "bounds")
+IDENTITY = (
+    "dataset", "fingerprint", "version", "precision", "method", "settings", "run", "fold", "folds", "restarts",
+    "validation", "bounds",
+)  # fmt: skip
 PREDICTORS = ("vote", "cosine", "blend", "chosen")
 
 
