@@ -6,6 +6,7 @@ Libraries are imported when a command needs them, so help is instant.
 from __future__ import annotations
 
 import argparse
+import io
 import math
 import sys
 import time
@@ -57,14 +58,18 @@ class Parser(argparse.ArgumentParser):
 
 def main(argv: list[str] | None = None) -> int:
     """Run a command; returns the exit code: 0, 1 for a fit gone wrong, 2 for unusable input, 130 when interrupted."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a console of few letters must not end long work with an error
     try:
-        arguments = _parser().parse_args(argv)
+        words = sys.argv[1:] if argv is None else argv
+        arguments = _parser().parse_args(words, argparse.Namespace(words=words))
         code: int = arguments.run(arguments)
     except (ValueError, OSError, ImportError) as error:
         print(f"gsnmf: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("gsnmf: interrupted; nothing was saved", file=sys.stderr)
+    except KeyboardInterrupt as interrupt:
+        print(f"gsnmf: interrupted; {interrupt if str(interrupt) else 'nothing was saved'}", file=sys.stderr)
         return 130
     return code
 

@@ -19,6 +19,10 @@ GROUP_OPTIONS = {"per_group": 3, "small": 32.0, "large": 256.0, "scale": 1e6, "i
 PRIOR_OPTIONS = {"a_t": 0.6, "b_t": 20.0}
 
 
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C, with a sentence on what is saved."""
+
+
 def add_problem(parser: argparse.ArgumentParser, *, optional: bool = False, init: str = "random") -> None:
     """The options about X, its labels and the priors; `check_problem` fills in their defaults.
 

@@ -54,11 +54,13 @@ def test_a_line_that_was_cut_off_is_left_out_and_does_not_spoil_the_next(tmp_pat
     assert [r["fold"] for r in results.read(path)] == [0, 1]
 
 
-def test_files_of_another_kind_are_refused(tmp_path):
-    path = tmp_path / "r.jsonl"
-    path.write_text('{"a": 1}\n')
-    with pytest.raises(ValueError, match=r"expected .* to hold results"):
-        results.read(path)
+@pytest.mark.parametrize("text", ["dear diary\n", '{"a": 1}\n', "[1, 2]\n", "\x89PNG\n"])
+def test_no_other_file_is_appended_to(text, problem, tmp_path):
+    path = tmp_path / "notes.jsonl"
+    path.write_text(text, encoding="latin-1")
+    with pytest.raises(ValueError, match=r"expected .*notes.jsonl to hold results"):
+        run(problem, PLAN, [("pca", SETTINGS["pca"])], path, backend="sequential")
+    assert path.read_text(encoding="latin-1") == text
 
 
 def test_by_fold_sums_restarts_up():
@@ -259,6 +261,8 @@ def test_values_to_vary():
         (["reproduce", "orl", "--scheduler", "tcp://x"], "expected --backend dask with --scheduler; got loky"),
         (["sweep", "orl", "--vary", "large"], "expected NAME=V1,V2"),
         (["sweep", "orl", "--vary", "long=1"], "expected a setting of nmf_gs out of rank"),
+        (["sweep", "orl", "--method", "nmf_kl"], "expected --vary NAME=V1,V2 with --method nmf_kl; got none"),
+        (["sweep", "orl", "--out", "s.png"], "expected --out to name a .jsonl file; got s.png"),
         (["reproduce", "yale"], "Yale"),
         (["reproduce", "jaffe"], "JAFFE"),
     ],
@@ -280,3 +284,42 @@ def test_reproduce_and_sweep_print_tables(problem, monkeypatch, tmp_path, capsys
     assert main(["sweep", *common, str(tmp_path / "s.jsonl"), "--vary", "large=1,50", "--bounds"]) == 0
     assert "collapsed" in capsys.readouterr().out
     assert sorted(p.name for p in Path(tmp_path).iterdir()) == ["r.jsonl", "s.jsonl", "s.pdf", "s.png"]
+
+
+def test_all_values_of_a_setting_are_shown(problem, monkeypatch, tmp_path, capsys):
+    """None is a value, and a setting may be named twice."""
+    monkeypatch.setattr(commands, "load", lambda dataset, data: problem)
+    monkeypatch.setattr("gsnmf.experiments.presets.presets", lambda: {"digits": SETTINGS})
+    vary = ["--vary", "tol=none", "--vary", "tol=0.1", "--method", "nmf_vb"]
+    common = ["--backend", "sequential", "--folds", "1", "--restarts", "1", "--out", str(tmp_path / "s.jsonl")]
+    assert main(["sweep", "digits", *vary, *common]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines if line[:3] in ("NaN", "0.1")] == ["NaN", "0.1"]
+
+
+def test_an_interrupted_command_says_what_is_saved(problem, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(commands, "load", lambda dataset, data: problem)
+    monkeypatch.setattr("gsnmf.experiments.presets.presets", lambda: {"digits": SETTINGS})
+    calls = []
+
+    def interrupted(X, labels, task):
+        calls.append(task)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return run_fold(X, labels, task)
+
+    monkeypatch.setattr(protocol, "run_fold", interrupted)
+    path = tmp_path / "r.jsonl"
+    words = ["reproduce", "digits", "--methods", "pca", "--backend", "sequential", f"--out={path}"]
+    assert main(words) == 130
+    assert f"interrupted; {path} has 2 folds; the same command goes on from there" in capsys.readouterr().err
+    written = json.loads(path.read_text().splitlines()[0])["command"]
+    assert written == "gsnmf reproduce digits --methods pca --backend sequential --out=r.jsonl"
+    assert main(words) == 0
+    assert len(results.read(path)) == 50
+
+
+def test_paths_are_named_without_folders():
+    words = ["reproduce", "yale", "--data", "/home/me/yale.npz", "--out=a/b.jsonl", "--scheduler", "tcp://1.2.3.4:5"]
+    said = "gsnmf reproduce yale --data yale.npz --out=b.jsonl --scheduler tcp://1.2.3.4:5"
+    assert commands._said(words) == said

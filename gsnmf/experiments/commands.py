@@ -6,22 +6,23 @@ import argparse
 import itertools
 import os
 import shlex
-import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..options import check_folder
+from ..options import Interrupted, check_folder
 
 if TYPE_CHECKING:
     from .protocol import Plan, Problem
 
+PATHS, CLUSTER = ("--data", "--out"), "pip install 'gsnmf[cluster]'"
 DATASETS = ("digits", "orl", "yale", "yale-condition", "jaffe")
 METHOD_NAMES = ("pca", "nmf_kl", "nmf_vb", "nmf_gs")
 REPRODUCE_EXAMPLE = "  gsnmf reproduce orl --quick"
 REPRODUCE = f"""examples:
 {REPRODUCE_EXAMPLE}
   gsnmf reproduce yale --data yale_centered.npz --methods nmf_gs --validation
-  gsnmf reproduce orl --backend dask --scheduler tcp://10.0.0.1:8786 --jobs 40
+  gsnmf reproduce orl --backend dask --scheduler tcp://10.0.0.1:8786
 
 5 runs of 10-fold cross-validation with 10 random restarts each: dictionaries are learned from the training part, both
 parts are mapped onto them by nonnegative least squares, and the nearest training sample by cosine gives the class.
@@ -132,10 +133,13 @@ def _reproduce(arguments: argparse.Namespace) -> int:
     methods = [(name, preset(arguments.dataset, name)) for name in dict.fromkeys(arguments.methods)]
     rows, path = _work(arguments, plan, methods)
     table, gaps = summary(rows), differences(rows)
-    print(f"\n{arguments.dataset}: accuracy, mean over folds ± standard error\n\n{table.to_string()}\n")
+    print(f"\n{arguments.dataset}: accuracy, mean over folds ± standard error\n\n{table.T.to_string()}\n")
     for name, meaning in MEANING.items():
         if name in table:
             print(f"  {name}: {meaning}")
+    print("Folds share most of their training samples, so these standard errors are on the small side.")
+    if arguments.dataset == "jaffe":
+        print("The paper's numbers of nmf_kl on JAFFE repeat those on Yale: probably a copy error.")
     if len(gaps):
         print(f"\nPaired differences over folds (corrected: for the overlap of training parts)\n\n{gaps.to_string()}")
     _print_correlations(rows)
@@ -149,13 +153,18 @@ def _sweep(arguments: argparse.Namespace) -> int:
     from .protocol import FULL
     from .results import by_fold
 
-    grid = dict(arguments.vary or [("small", [1.0, 32.0, 1024.0]), ("large", [2.0**n for n in range(5, 18, 2)])])
+    if arguments.vary is None and arguments.method != "nmf_gs":
+        raise ValueError(f"expected --vary NAME=V1,V2 with --method {arguments.method}; got none")
+    grid: dict[str, list[Any]] = {}
+    for name, values in arguments.vary or [("small", [1, 32, 1024]), ("large", [2**n for n in range(5, 18, 2)])]:
+        grid[name] = grid.get(name, []) + values
     base = preset(arguments.dataset, arguments.method)
     combinations = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
     methods = [(arguments.method, resolve(arguments.method, base | one)) for one in combinations]
     rows, path = _work(arguments, _plan(arguments, FULL._replace(runs=1, restarts=3)), methods)
-    shown = [name for name in ("min", "mean", "max", "vote", "bound", "collapsed") if name in by_fold(rows)]
-    table = by_fold(rows).groupby(list(grid), sort=False)[shown].mean()
+    folds = by_fold(rows)
+    shown = [name for name in ("min", "mean", "max", "roots", "vote", "bound", "collapsed") if name in folds]
+    table = folds.groupby(list(grid), sort=False, dropna=False)[shown].mean()
     print(f"\n{arguments.dataset}, {arguments.method}: mean over folds\n\n{table.round(4).to_string()}")
     _print_correlations(rows)
     print(f"\nResults in {path}")
@@ -163,7 +172,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
         from ..axes import save
         from .figures import accuracy_curves
 
-        ax = accuracy_curves(by_fold(rows), title=f"{arguments.dataset}, K = {base['rank']}")
+        ax = accuracy_curves(folds, title=f"{arguments.dataset}, K = {base['rank']}")
         for suffix in (".png", ".pdf"):
             save(ax, path.with_suffix(suffix))
             print(f"  {path.with_suffix(suffix)}")
@@ -178,23 +187,39 @@ def _plan(arguments: argparse.Namespace, plan: Plan) -> Plan:
 
 
 def _work(arguments: argparse.Namespace, plan: Plan, methods: list[tuple[str, dict[str, Any]]]) -> tuple[list, Path]:
+    """The rows of this plan, and the file they are in."""
     name = "sweep" if hasattr(arguments, "vary") else "reproduce"
     path = arguments.out or Path("gsnmf_results") / f"{name}_{arguments.dataset}.jsonl"
+    if path.suffix != ".jsonl" or path.is_dir():
+        raise ValueError(f"expected --out to name a .jsonl file; got {path}")
     check_folder(path.parent)
-    if path.is_dir():
-        raise ValueError(f"expected --out to name a file; got the folder {path}")
     if arguments.scheduler is not None and arguments.backend != "dask":
         raise ValueError(f"expected --backend dask with --scheduler; got {arguments.backend}")
     from .protocol import run
+    from .results import read
 
     problem = load(arguments.dataset, arguments.data)
     F, N = problem.X.shape
     print(f"{problem.name}: {F:,} features × {N:,} samples, {len(set(problem.labels.tolist()))} classes")
-    if arguments.backend == "dask":
-        _join_cluster(arguments.scheduler)
-    jobs = arguments.jobs or os.cpu_count() or 1
-    said = shlex.join(["gsnmf", *(Path(word).name if os.sep in word else word for word in sys.argv[1:])])
-    return run(problem, plan, methods, path, jobs=jobs, backend=arguments.backend, command=said), path
+    jobs, said = arguments.jobs or os.cpu_count() or 1, _said(arguments.words)
+    try:
+        with _cluster(arguments.scheduler) if arguments.backend == "dask" else nullcontext():
+            return run(problem, plan, methods, path, jobs=jobs, backend=arguments.backend, command=said), path
+    except KeyboardInterrupt:
+        done = len(read(path)) if path.exists() else 0
+        raise Interrupted(f"{path} has {done} folds; the same command goes on from there") from None
+
+
+def _said(words: list[str]) -> str:
+    """The command, with files named without their folders."""
+    short, last = ["gsnmf"], ""
+    for word in words:
+        name, equals, value = word.partition("=")
+        if equals and name in PATHS:
+            word = f"{name}={Path(value).name}"
+        short.append(Path(word).name if last in PATHS else word)
+        last = word
+    return shlex.join(short)
 
 
 def load(dataset: str, data: Path | None) -> Problem:
@@ -211,14 +236,13 @@ def load(dataset: str, data: Path | None) -> Problem:
     return Problem(dataset, found.X, found.labels)
 
 
-def _join_cluster(scheduler: str | None) -> None:
+def _cluster(scheduler: str | None) -> Any:
+    """A Dask client, which joblib then finds; one on this machine if there is no scheduler."""
     try:
         from dask.distributed import Client
-    except ImportError:
-        raise ValueError(
-            "expected dask.distributed for --backend dask; it is missing: pip install 'gsnmf[cluster]'"
-        ) from None
-    print(f"Dask: {Client(scheduler)}")
+    except ImportError as error:
+        raise ImportError(f"expected dask.distributed for --backend dask; got none ({error}). Run: {CLUSTER}") from None
+    return Client(scheduler)
 
 
 def _print_correlations(rows: list[dict[str, Any]]) -> None:

@@ -31,20 +31,22 @@ def append(path: Path, row: Mapping[str, Any]) -> None:
 
 
 def read(paths: Path | Sequence[Path]) -> list[dict[str, Any]]:
-    """All rows of one or several files; a line that was cut off is left out, its fold is computed again.
+    """All rows of one or several files; a row that was cut off is left out, so that its fold is computed again.
 
     Args:
         paths: files as `append` makes them.
     """
     rows = []
     for path in [paths] if isinstance(paths, Path) else paths:
-        for line in path.read_text(encoding="utf-8").splitlines():
+        for line in path.read_bytes().splitlines():
             try:
                 row = json.loads(line)
-            except json.JSONDecodeError:
-                continue
+            except ValueError:
+                row = {"command": ""} if line.startswith(b'{"') else None  # as a crash leaves a row
             if not isinstance(row, dict) or not ("command" in row or row.keys() >= set(IDENTITY)):
-                raise ValueError(f"expected {path} to hold results of `gsnmf reproduce` or `sweep`; got {line[:60]!r}")
+                raise ValueError(
+                    f"expected {path} to hold results of `gsnmf reproduce` or `gsnmf sweep`; got the line {line[:50]!r}"
+                )
             rows.append(row)
     return [row for row in rows if "command" not in row]
 

@@ -60,7 +60,7 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
                 line[name] = _with_error(part[name].dropna().to_numpy(float), len(part))
         line["variance"] = f"{part['square'].mean() - part['mean'].mean() ** 2:.4f}"
         if method in paper:
-            line |= dict(zip(("paper's max", "mean ", "K "), paper[str(method)], strict=True))
+            line |= dict(zip(("paper's max", "paper's mean", "paper's K"), paper[str(method)], strict=True))
         lines[method] = line | {"folds": len(part), "restarts": int(part["restarts"].max())}
     return pd.DataFrame.from_dict(lines, orient="index").fillna("–")
 
