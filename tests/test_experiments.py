@@ -323,3 +323,30 @@ def test_paths_are_named_without_folders():
     words = ["reproduce", "yale", "--data", "/home/me/yale.npz", "--out=a/b.jsonl", "--scheduler", "tcp://1.2.3.4:5"]
     said = "gsnmf reproduce yale --data yale.npz --out=b.jsonl --scheduler tcp://1.2.3.4:5"
     assert commands._said(words) == said
+
+
+@pytest.mark.slow
+def test_a_dask_cluster_gives_the_same(problem, monkeypatch, tmp_path):
+    pytest.importorskip("distributed", reason="the extra `cluster` is not installed")
+    monkeypatch.setattr(commands, "load", lambda dataset, data: problem)
+    monkeypatch.setattr("gsnmf.experiments.presets.presets", lambda: {"digits": SETTINGS})
+    common = [
+        "reproduce",
+        "digits",
+        "--methods",
+        "nmf_gs",
+        "--runs",
+        "1",
+        "--folds",
+        "2",
+        "--restarts",
+        "2",
+        "--backend",
+    ]
+    for backend in ("sequential", "dask"):
+        assert main([*common, backend, "--out", str(tmp_path / f"{backend}.jsonl")]) == 0
+    alone, together = (
+        {r["fold"]: r["correct"] for r in results.read(tmp_path / f"{backend}.jsonl")}
+        for backend in ("sequential", "dask")
+    )
+    assert alone == together
