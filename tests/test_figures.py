@@ -305,7 +305,7 @@ def test_the_montage_is_of_the_preset(
     monkeypatch.setattr(preprocessing, "prepared", lambda name, path=None: faces)
     known = {"digits": {"nmf_gs": usual, "nmf_vb": preset("digits", "nmf_vb")}}
     monkeypatch.setattr(presets, "presets", lambda: known)
-    monkeypatch.setattr(figures, "KINDS", {name: figures.KINDS[name] for name in figures.KINDS if name != "relevance"})
+    monkeypatch.setattr(figure_commands, "_draw_effects", lambda *_: None)
     drawn: list[Figure] = []
     overview = figures.overview
     monkeypatch.setattr(

@@ -74,9 +74,7 @@ def add_figures(commands: Any, **common: Any) -> None:
         "--small", type=shape, metavar="A", help="shape of λ at a component's own label (default: the preset's)"
     )
     figures.add_argument("--lam-start", choices=["shape", "prior"], help="where λ starts (default: as in the preset)")
-    figures.add_argument(
-        "--max-steps", type=positive, metavar="N", help="sweeps (default: the preset's: 30 for orl, 300 for the others)"
-    )
+    figures.add_argument("--max-steps", type=positive, metavar="N", help="sweeps (default: the preset's)")
     figures.add_argument("--seed", type=seed, default=0, metavar="N", help="of the random start (default: 0)")
     figures.add_argument(
         "--montage",
