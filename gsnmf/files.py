@@ -103,6 +103,28 @@ def read_images(paths: Sequence[Path]) -> NDArray[np.uint8]:
     return np.stack(images)
 
 
+def read_arrays(path: Path, keys: Sequence[str]) -> tuple[dict[str, NDArray[Any]], list[str]]:
+    """Arrays of a .npz by name, those called as one of `keys` or the only one; and the names of all.
+
+    What counts is what the file is, not how it is called: in a .npy there is one array, and its name is empty.
+
+    Args:
+        path: of the file.
+        keys: the names that are looked for.
+    """
+    try:
+        with path.open("rb") as file:
+            loaded = np.load(file, allow_pickle=False)
+            if isinstance(loaded, np.ndarray):
+                return {"": loaded}, [""]
+            names = list(loaded.files)
+            wanted = names if len(names) == 1 else [key for key in keys if key in names]
+            # A member that is no array comes as its bytes.
+            return {name: np.asarray(loaded[name]) for name in wanted}, names
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(f"expected a NumPy file of numbers or text in {path}; got {error}") from None
+
+
 def _existing(path: PathLike, suffixes: tuple[str, ...]) -> Path:
     path = Path(path)
     if path.suffix.lower() not in suffixes:
@@ -114,19 +136,12 @@ def _existing(path: PathLike, suffixes: tuple[str, ...]) -> Path:
 
 def _read_array(path: Path, keys: tuple[str, ...]) -> NDArray[Any]:
     """The array of a .npy, or of a .npz the one called as one of `keys`, else the only one."""
-    try:
-        with path.open("rb") as file:
-            loaded = np.load(file, allow_pickle=False)
-            if isinstance(loaded, np.ndarray):
-                return loaded
-            wanted = [key for key in keys if key in loaded.files] or loaded.files
-            if len(wanted) == 1 or (wanted and wanted[0] in keys):
-                array: NDArray[Any] = loaded[wanted[0]]
-                return array
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(f"expected a NumPy file of numbers or text in {path}; got {error}") from None
+    arrays, names = read_arrays(path, keys)
+    for key in (*keys, *names):
+        if key in arrays:
+            return arrays[key]
     raise ValueError(
-        f"expected one array, or one called {' or '.join(keys)}, in {path}; got {', '.join(wanted) or 'none'}"
+        f"expected one array, or one called {' or '.join(keys)}, in {path}; got {', '.join(names) or 'none'}"
     )
 
 

@@ -6,6 +6,7 @@ import importlib.util
 import os
 import re
 import sys
+import zipfile
 from collections import Counter
 from pathlib import Path
 
@@ -154,6 +155,15 @@ def test_yale_npz_refused(tmp_path: Path) -> None:
         np.savez(tmp_path / f"{name}.npz", **arrays)
         with pytest.raises(ValueError, match=message):
             datasets.yale(tmp_path / f"{name}.npz")
+    with (tmp_path / "renamed.npz").open("wb") as file:
+        np.save(file, images)
+    with pytest.raises(ValueError, match=r"expected an array called images in .*; got one without a name"):
+        datasets.yale(tmp_path / "renamed.npz")
+    with zipfile.ZipFile(tmp_path / "other.npz", "w") as archive:
+        archive.writestr("images", "words")
+        archive.writestr("labels", "words")
+    with pytest.raises(ValueError, match="expected samples × height × width"):
+        datasets.yale(tmp_path / "other.npz")
     with pytest.raises(ValueError, match=r"got several \.npz in"):
         datasets.yale(tmp_path)
     with pytest.raises(ValueError, match="expected an array called expression"):

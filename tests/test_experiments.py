@@ -283,7 +283,8 @@ def test_reproduce_and_sweep_print_tables(problem, monkeypatch, tmp_path, capsys
     assert "majority of the restarts" in printed
     assert main(["sweep", *common, str(tmp_path / "s.jsonl"), "--vary", "large=1,50", "--bounds"]) == 0
     assert "collapsed" in capsys.readouterr().out
-    assert sorted(p.name for p in Path(tmp_path).iterdir()) == ["r.jsonl", "s.jsonl", "s.pdf", "s.png"]
+    written = sorted(p.name for p in Path(tmp_path).iterdir())
+    assert written == ["r.jsonl", "s.jsonl", "s_accuracy.pdf", "s_accuracy.png"]
 
 
 def test_all_values_of_a_setting_are_shown(problem, monkeypatch, tmp_path, capsys):

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 
-from gsnmf import cli, montage, preprocessing
-from gsnmf.experiments import figures, panels
+from gsnmf import cli, datasets, montage, preprocessing
+from gsnmf.experiments import figure_commands, figures, panels, presets
+from gsnmf.experiments.presets import preset
 from gsnmf.experiments.protocol import Problem, parts
 from gsnmf.experiments.results import append, by_fold
 from gsnmf.inference import cavi
@@ -46,7 +48,15 @@ def sweep_rows(
     """Two folds of three restarts for each setting, with numbers of their own."""
     rng = np.random.default_rng(1)
     common = {"dataset": "digits", "fingerprint": "0", "method": "nmf_gs", "run": 0, "folds": 10, "restarts": 3}
-    common |= {"validation": False, "bounds": False, "size": 20, "sweeps": [300] * 3, "seconds": [1.0] * 3}
+    common |= {
+        "version": "0.1.0",
+        "precision": "float32",
+        "validation": False,
+        "bounds": False,
+        "size": 20,
+        "sweeps": [300] * 3,
+        "seconds": [1.0] * 3,
+    }
     return [
         common
         | {"fold": fold, "settings": {"rank": 30, "small": small, "large": large}}
@@ -89,6 +99,73 @@ def test_curves_of_other_settings_are_lines_of_their_own() -> None:
     assert "rank = 45" in ax.containers[1].get_label()
     with pytest.raises(ValueError, match="expected results of nmf_gs, by fold; got none"):
         figures.accuracy_curves(pd.DataFrame())
+
+
+def test_curves_are_written_beside_results(tmp_path: Path) -> None:
+    results = tmp_path / "sweep.v2"
+    results.write_text("results")
+    table = by_fold(sweep_rows())
+    drawn = [figures.draw_accuracy(table, stem, "t") for stem in (results, results.with_suffix(""))]
+    names = ["sweep.v2_accuracy.png", "sweep.v2_accuracy.pdf", "sweep_accuracy.png", "sweep_accuracy.pdf"]
+    assert [path.name for paths in drawn for path in paths] == names
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*names, "sweep.v2"])
+    assert results.read_text() == "results"
+    written = drawn[0][1].read_bytes()
+    assert b"/Type3" not in written  # letters are of TrueType fonts, for which journals ask
+    assert b"/CIDFontType2" in written
+
+
+def test_a_point_is_of_one_plan(tmp_path: Path) -> None:
+    rows = sweep_rows()
+    others = [rows[0] | {"method": "pca", "restarts": 1}, rows[0] | {"dataset": "orl", "fingerprint": "1"}]
+    assert figure_commands._of_one_plan([*rows, *others], "digits") == rows
+    aside = [row | {"validation": True, "restarts": 7, "chosen": 3} for row in rows]
+    assert figure_commands._of_one_plan([*aside, *rows], "digits") == rows
+    own = {"fingerprint": "1", "version": "9", "precision": "float64", "folds": 5, "restarts": 4, "bounds": True}
+    for name, value in own.items():
+        with pytest.raises(ValueError, match=f"expected results on digits with one value of {name}; got .+ and"):
+            figure_commands._of_one_plan([*rows, rows[0] | {name: value}], "digits")
+    for name, value in {"rank": 45, "lam_start": "prior"}.items():
+        other = rows[0] | {"settings": rows[0]["settings"] | {name: value}}
+        with pytest.raises(ValueError, match=f"with one value of {name}; got .* and {value}"):
+            figure_commands._of_one_plan([*rows, other], "digits")
+
+
+def test_accuracies_of_files_that_repeat_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[pd.DataFrame] = []
+    draw = figures.draw_accuracy
+    monkeypatch.setattr(figures, "draw_accuracy", lambda table, *rest: seen.append(table) or draw(table, *rest))
+    rows, results = sweep_rows(), tmp_path / "sweep.jsonl"
+    for row in [*rows, *(row | {"validation": True, "chosen": 3} for row in rows)]:
+        append(results, row)
+    figure_commands._draw_accuracies(["digits"], [results, results], tmp_path)
+    pd.testing.assert_frame_equal(seen[0], by_fold(rows))
+
+
+def test_datasets_without_results_have_no_curves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    results = tmp_path / "sweep.jsonl"
+    for row in sweep_rows():
+        append(results, row)
+    figure_commands._draw_accuracies(["orl", "digits"], [results], tmp_path)
+    said = capsys.readouterr().out
+    assert "No accuracies of orl are drawn: there are no results of nmf_gs on it.\n" in said
+    assert "digits_accuracy.png, .pdf: like figure 6\n" in said
+    assert sorted(path.name for path in tmp_path.glob("*_accuracy.*")) == ["digits_accuracy.pdf", "digits_accuracy.png"]
+    with pytest.raises(ValueError, match=r"expected results of nmf_gs on orl or yale in .*; got nmf_gs on digits"):
+        figure_commands._draw_accuracies(["orl", "yale"], [results], tmp_path)
+
+
+@pytest.mark.parametrize("dataset", list(panels.SHAPES))
+def test_panels_are_of_the_preset(dataset: str) -> None:
+    usual = preset(dataset, "nmf_gs")
+    *grouped, (name, alone) = panels.models(dataset, lam_start=None, max_steps=None)
+    assert ("nmf_gs", usual) in grouped
+    assert len(grouped) == 3
+    assert all(own | {"large": usual["large"]} == usual for _, own in grouped)
+    assert (name, alone["rank"], alone["max_steps"]) == ("nmf_vb", usual["rank"], usual["max_steps"])
+    *grouped, (_, alone) = panels.models(dataset, max_steps=7, small=2.0)
+    assert {own["max_steps"] for _, own in grouped} == {alone["max_steps"]} == {7}
+    assert {own["small"] for _, own in grouped} == {2.0}
 
 
 def test_pictures_in_a_hinton_diagram_have_areas_in_proportion() -> None:
@@ -221,6 +298,66 @@ def test_the_command_writes_pictures(
     assert json.loads((tmp_path / "fits" / names[0]).read_text())["num_steps"] == 2
 
 
+def test_the_montage_is_of_the_preset(
+    faces: preprocessing.Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = preset("digits", "nmf_gs") | {"rank": 6, "large": 40.0, "small": 2.0, "max_steps": 4}
+    monkeypatch.setattr(preprocessing, "prepared", lambda name, path=None: faces)
+    known = {"digits": {"nmf_gs": usual, "nmf_vb": preset("digits", "nmf_vb")}}
+    monkeypatch.setattr(presets, "presets", lambda: known)
+    monkeypatch.setattr(figure_commands, "_draw_effects", lambda *_: None)
+    drawn: list[Figure] = []
+    overview = figures.overview
+    monkeypatch.setattr(
+        figures, "overview", lambda *args, **options: drawn.append(overview(*args, **options)) or drawn[0]
+    )
+    out, page = tmp_path / "out", tmp_path / "new" / "page.png"
+    options = ["--large", "1", "9", "--small", "1", "--max-steps", "2", "--lam-start", "prior", "--out", str(out)]
+    assert cli.main(["figures", "digits", *options, "--montage", str(page)]) == 0
+    assert page.read_bytes().startswith(b"\x89PNG")
+    (fit,) = (out / "fits").glob("digits_nmf_gs_large40_*.json")
+    assert json.loads(fit.read_text())["num_steps"] == 4
+    heading = next(text for text in drawn[0].axes[0].texts if text.get_text().startswith("digits: "))
+    assert heading.get_text().endswith("= 40$")
+    beneath = drawn[0].axes[0]._left_title.get_window_extent()
+    assert beneath.width > 0
+    assert heading.get_window_extent().y0 > beneath.y1  # on a line of its own
+    assert drawn[0].get_supxlabel() == datasets.DIGITS_BY
+
+
+@pytest.mark.parametrize("finished", [0, 1])
+def test_interrupted_fits_are_found_again(
+    finished: int,
+    faces: preprocessing.Prepared,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(preprocessing, "prepared", lambda name, path=None: faces)
+    monkeypatch.setattr(figures, "KINDS", {"hinton": figures.KINDS["hinton"]})
+    run, calls = cavi.run, []
+
+    def interrupted(*args: Any, **options: Any) -> Any:
+        calls.append(1)
+        if len(calls) > finished:
+            raise KeyboardInterrupt
+        return run(*args, **options)
+
+    monkeypatch.setattr(cavi, "run", interrupted)
+    command = ["figures", "digits", "--out", str(tmp_path), "--max-steps", "2", "--large", "1", "9", "--small", "1"]
+    assert cli.main(command) == 130
+    said = capsys.readouterr().err
+    saved = [path.stem for path in (tmp_path / "fits").glob("*.npz")]
+    assert len(saved) == finished
+    what = f"saved in {tmp_path / 'fits'}: {saved[0]}" if saved else "no fit is saved yet"
+    assert f"gsnmf: interrupted; {what}. The same command goes on from there.\n" in said
+    assert "nothing was saved" not in said
+    calls.clear()
+    monkeypatch.setattr(cavi, "run", lambda *args, **options: calls.append(1) or run(*args, **options))
+    assert cli.main(command) == 0
+    assert len(calls) == 3 - finished
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -229,7 +366,7 @@ def test_the_command_writes_pictures(
         (["digits", "--large", "-1"], "expected a number above 0; got '-1'"),
         (["digits", "--max-steps", "0"], "expected a whole number from 1; got '0'"),
         (["orl", "--sweep", "SWEEP"], "expected results of nmf_gs on orl in"),
-        (["digits", "--sweep", "MIXED"], "expected results on digits prepared in one way; got several"),
+        (["digits", "--sweep", "MIXED"], "expected results on digits with one value of fingerprint; got 0 and 1"),
     ],
 )
 def test_errors_say_what_was_expected(

@@ -169,13 +169,10 @@ def _sweep(arguments: argparse.Namespace) -> int:
     _print_correlations(rows)
     print(f"\nResults in {path}")
     if arguments.method == "nmf_gs" and "large" in grid:
-        from ..axes import save
-        from .figures import accuracy_curves
+        from .figures import draw_accuracy
 
-        ax = accuracy_curves(folds, title=f"{arguments.dataset}, K = {base['rank']}")
-        for suffix in (".png", ".pdf"):
-            save(ax, path.with_suffix(suffix))
-            print(f"  {path.with_suffix(suffix)}")
+        for drawn in draw_accuracy(folds, path.with_suffix(""), f"{arguments.dataset}, K = {base['rank']}"):
+            print(f"  {drawn}")
     return 0
 
 

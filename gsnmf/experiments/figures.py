@@ -206,7 +206,9 @@ def overview(shown: Sequence[tuple[str, Panel, Pictures]], *, note: str = "") ->
                 KINDS[kind].draw(few if kind == "dictionary" else panel, ax, pictures)
                 only = f", first {FEW} labels" if kind == "dictionary" and few is not panel else ""
                 ax.set_title(title(kind, panel) + only, fontsize=8, loc="left")
-            column[0].set_title(heading, fontsize=10)
+            place: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points"}
+            # Not a title: all titles of axes stand on one line.
+            column[0].annotate(heading, (0.5, 1), (0, 21), ha="center", fontsize=11, annotation_clip=False, **place)
         figure.supxlabel(note, fontsize=7.5, color="0.3")
     return figure
 
@@ -216,12 +218,27 @@ def save_figure(figure: Figure, path: Path) -> list[Path]:
 
     Args:
         figure: to write.
-        path: without a suffix.
+        path: without a suffix; what follows a dot is part of the name.
+    """
+    paths = [path.with_name(path.name + suffix) for suffix in (".png", ".pdf")]
+    with mpl.rc_context(STYLE):
+        for file, dpi in zip(paths, (200, 400), strict=True):
+            figure.savefig(file, dpi=dpi)
+    return paths
+
+
+def draw_accuracy(table: pd.DataFrame, stem: Path, title: str) -> list[Path]:
+    """`accuracy_curves` as STEM_accuracy.png and STEM_accuracy.pdf; returns both paths.
+
+    Args:
+        table: of one method, as from `results.by_fold`.
+        stem: the beginning of the names; those of results without its suffix, say, which thus stay what they are.
+        title: above the curves.
     """
     with mpl.rc_context(STYLE):
-        for suffix, dpi in ((".png", 200), (".pdf", 400)):
-            figure.savefig(path.with_suffix(suffix), dpi=dpi)
-    return [path.with_suffix(suffix) for suffix in (".png", ".pdf")]
+        figure = Figure(figsize=(6, 4), layout="constrained")
+        accuracy_curves(table, figure.add_subplot(), title=title)
+    return save_figure(figure, stem.with_name(f"{stem.name}_accuracy"))
 
 
 def number(dataset: str, kind: str) -> str:

@@ -24,12 +24,13 @@ from .protocol import Problem, parts
 
 # Shapes of λ elsewhere than at a component's label: the same as there; labels share components; hardly any do. Of what
 # components explain, the label where each is most active has about a third, 0.85 and all on Yale, where λ starts at its
-# shape; 0.2, 0.7 and all on ORL; 0.65, 0.85 and all on digits.
+# shape; 0.1, 0.7 and all on ORL; 0.65, 0.85 and all on digits. The presets are the second on Yale and the third on ORL
+# and digits, where components have one label each already and larger shapes change nothing.
 SHAPES: dict[str, tuple[float, ...]] = {
     "yale": (32, 8192, 131072),
     "yale-condition": (32, 8192, 131072),
     "jaffe": (32, 8192, 131072),
-    "orl": (32, 2048, 8192),
+    "orl": (32, 4096, 16384),
     "digits": (160, 320, 1600),
 }
 
@@ -85,21 +86,29 @@ def models(
 ) -> list[tuple[str, dict[str, Any]]]:
     """Methods with their settings, one for each panel: nmf_gs with each `large`, then nmf_vb with as many components.
 
+    The rest is as in the presets; nmf_vb makes as many sweeps as nmf_gs.
+
     Args:
         dataset: one of those with presets.
-        large: shapes of λ where a component is not bound; `SHAPES` when left out.
+        large: shapes of λ where a component is not bound; `SHAPES` and the preset's when left out.
         small: shape where it is; the preset's when left out.
-        changes: lam_start and max_steps, where they are not "shape" and 300.
+        changes: other settings of nmf_gs, such as lam_start and max_steps; None leaves the preset's.
     """
-    base = preset(dataset, "nmf_gs")
-    changes = {"lam_start": "shape", "max_steps": 300, "tol": None, "accelerate": False} | changes
-    base |= {"scale": 1e6} | changes | ({} if small is None else {"small": small})
-    grouped = [("nmf_gs", base | {"large": float(a)}) for a in large or SHAPES[dataset]]
-    alone = preset(dataset, "nmf_vb") | {"rank": base["rank"]}
-    return [*grouped, ("nmf_vb", alone | {name: changes[name] for name in ("max_steps", "tol", "accelerate")})]
+    usual = preset(dataset, "nmf_gs")
+    shapes = large or sorted({*SHAPES[dataset], usual["large"]})
+    base = usual | {name: value for name, value in {"small": small, **changes}.items() if value is not None}
+    grouped = [("nmf_gs", base | {"large": float(a)}) for a in shapes]
+    alike = {name: base[name] for name in ("rank", "max_steps", "tol", "accelerate")}
+    return [*grouped, ("nmf_vb", preset(dataset, "nmf_vb") | alike)]
 
 
-def panels(problem: Problem, folder: Path, wanted: Sequence[tuple[str, Mapping[str, Any]]], seed: int) -> list[Panel]:
+def panels(
+    problem: Problem,
+    folder: Path,
+    wanted: Sequence[tuple[str, Mapping[str, Any]]],
+    seed: int,
+    saved: list[Path] | None = None,
+) -> list[Panel]:
     """Fits to the first training part of the first cross-validation, read from the folder or made and saved there.
 
     Args:
@@ -107,6 +116,7 @@ def panels(problem: Problem, folder: Path, wanted: Sequence[tuple[str, Mapping[s
         folder: of saved fits; it must exist.
         wanted: as from `models`.
         seed: of the random start.
+        saved: gets the path of each fit as soon as it is there, for when there is an interruption.
     """
     train, _ = parts(problem.labels)
     labels = problem.labels[train]
@@ -121,6 +131,8 @@ def panels(problem: Problem, folder: Path, wanted: Sequence[tuple[str, Mapping[s
                     raise ValueError(f"expected a variational method; got {method}")
                 fit, data, priors = made
                 save_fit(path, fit, priors, data.names)
+            if saved is not None and path not in saved:
+                saved.append(path)
             found.append(_panel(load_fit(path).fit.posterior, labels, caption(method, settings)))
     return found
 
