@@ -112,8 +112,7 @@ def run_demo(out: Path, seed: int = 0, *, draws: int = 10, max_steps: int = MAX_
 
 
 def _fit(data: Data, priors: Priors, seed: int, max_steps: int) -> Fit:
-    rate = priors.coefficients.hyperprior
-    start = None if rate is None else cavi.start(lam=rate.a)
+    start = cavi.start_at_shape(data, priors)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the table says how many sweeps were made
         return cavi.run(data, priors, key=jax.random.key(seed), start=start, max_steps=max_steps, tol=TOL)

@@ -66,14 +66,13 @@ class Recipe(NamedTuple):
         """One fit; from these factors' means, if given."""
         rank = self.n_components or (ALONE if self.priors is None and data.num_groups == 0 else None)
         rank = prepare(data, priors, rank)[2]
-        rate = priors.coefficients.hyperprior
         start = None
         if begin is not None:
             # Coefficients at 0 would take many sweeps to grow.
             V = nnls(begin.T.mean, data.X)
             start = cavi.start(T=begin.T.mean, V=V + 0.01 * V.mean(), lam=begin.lam and begin.lam.mean)
-        elif rate is not None and self.lam_start == "shape":
-            start = cavi.start(lam=np.broadcast_to(rate.a, (rank, data.num_groups)))
+        elif self.lam_start == "shape":
+            start = cavi.start_at_shape(data, priors, rank)
         options = {"init": self.init, "max_steps": self.max_iter, "tol": self.tol, "accelerate": self.accelerate}
         fit = cavi.run(data, priors, key=key, start=start, rank=rank, **options)  # type: ignore[arg-type]  # a mixture
         return fit._replace(posterior=jax.device_get(fit.posterior))  # NumPy's arrays: pickles go anywhere
