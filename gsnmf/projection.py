@@ -67,7 +67,7 @@ def _one_thread() -> Iterator[None]:
     """BLAS at one thread, where the limit is the process's: one call at a time sets it, and restores what it found.
 
     If each of several threads did, one could find the limit of another, and restore that in the end. Nor can the last
-    of them restore it for the first: threadpoolctl heeds the thread that set it alone. So the others take what there is.
+    of them restore it for the first: threadpoolctl heeds the thread that set it alone. The others take what there is.
     """
     if not _limiting.acquire(blocking=False):
         yield
