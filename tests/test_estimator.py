@@ -38,6 +38,7 @@ def test_scikit_learn(estimator, check):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")  # of checks that need more than is there
 @pytest.mark.parametrize(
     "options",
     [
