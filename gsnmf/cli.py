@@ -215,7 +215,7 @@ def _run(arguments: argparse.Namespace, data: Data, priors: Priors, rank: int) -
     from .inference import cavi
 
     last: list[Fit] = []
-    start = cavi.start(lam=priors.coefficients.hyperprior.a) if arguments.lam_start == "shape" else None  # type: ignore[union-attr]  # groups have one
+    start = cavi.start_at_shape(data, priors, rank) if arguments.lam_start == "shape" else None
     with tqdm(total=arguments.max_steps, unit="sweep", disable=None) as progress, warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # its sentence is printed with the table
 

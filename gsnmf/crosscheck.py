@@ -131,8 +131,8 @@ def crosscheck(
         begin = time.perf_counter()
         start = found["CAVI"][0] if name == "NUTS" else None
         options: dict[str, Any] = {"key": keys[name], "rank": K, "init": init, "start": start}
-        if name == "CAVI" and lam_start == "shape" and priors.coefficients.hyperprior is not None:
-            options["start"] = cavi.start(lam=priors.coefficients.hyperprior.a)
+        if name == "CAVI" and lam_start == "shape":
+            options["start"] = cavi.start_at_shape(data, priors, K)
         result = _run(name, data, priors, options, draws, chains, progress_bar)
         jax.tree.map(np.asarray, result.get_samples() if isinstance(result, MCMC) else result.posterior)  # wait for it
         found[name] = result, time.perf_counter() - begin

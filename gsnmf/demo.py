@@ -12,16 +12,16 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
-from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import StratifiedShuffleSplit, train_test_split
 from tqdm import tqdm
 
 from .axes import save
+from .datasets import digits
 from .inference import Fit, cavi
 from .model import Data, Gamma, GroupSparse, Priors, as_data, label_driven
 from .plots import bound_trace, save_figures
-from .projection import nearest_cosine, nnls
+from .projection import accuracy
 
 DRIVEN, SINGLE = "label-driven groups", "without labels"
 SIZES, PER_GROUP, MAX_STEPS, TOL, IMAGE_SHAPE = (100, 600), 3, 200, 1e-6, (8, 8)
@@ -52,7 +52,7 @@ def splits(size: int, draws: int, seed: int) -> list[Split]:
         draws: how many splits.
         seed: of the splits.
     """
-    images, labels = load_digits(return_X_y=True)
+    images, labels = digits()[:2]
     _, images, _, labels = train_test_split(images, labels, test_size=0.5, stratify=labels, random_state=7)
     cuts = StratifiedShuffleSplit(draws, train_size=size, random_state=seed).split(images, labels)
     return [Split(images[old].T, labels[old], images[new].T, labels[new]) for old, new in cuts]
@@ -68,16 +68,6 @@ def models(split: Split) -> dict[str, tuple[Data, Priors]]:
         DRIVEN: (as_data(split.X, split.labels), Priors(DICTIONARY, GroupSparse(driven))),
         SINGLE: (as_data(split.X, np.zeros_like(split.labels)), Priors(DICTIONARY, GroupSparse(single))),
     }
-
-
-def accuracy(fit: Fit, split: Split) -> float:
-    """Share of test images whose nearest training image, by cosine of coefficients, has the same label.
-
-    Both parts enter the space by the same map, nonnegative least squares.
-    """
-    T = np.asarray(fit.posterior.T.mean, float)
-    predicted = nearest_cosine(nnls(T, split.X), split.labels, nnls(T, split.test))
-    return float(np.mean(predicted == split.test_labels))
 
 
 def run_demo(out: Path, seed: int = 0, *, draws: int = 10, max_steps: int = MAX_STEPS) -> pd.DataFrame:
@@ -100,7 +90,8 @@ def run_demo(out: Path, seed: int = 0, *, draws: int = 10, max_steps: int = MAX_
                     begin = time.perf_counter()
                     fit = _fit(data, priors, seed + draw, max_steps)
                     seconds = time.perf_counter() - begin
-                    rows.append((size, name, draw, accuracy(fit, split), float(fit.elbo[-1]), fit.num_steps, seconds))
+                    right = accuracy(fit.posterior.T.mean, *split)
+                    rows.append((size, name, draw, right, float(fit.elbo[-1]), fit.num_steps, seconds))
                     if draw == 0:
                         shown[size, name] = fit, data
                     progress.update()
@@ -112,8 +103,7 @@ def run_demo(out: Path, seed: int = 0, *, draws: int = 10, max_steps: int = MAX_
 
 
 def _fit(data: Data, priors: Priors, seed: int, max_steps: int) -> Fit:
-    rate = priors.coefficients.hyperprior
-    start = None if rate is None else cavi.start(lam=rate.a)
+    start = cavi.start_at_shape(data, priors)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the table says how many sweeps were made
         return cavi.run(data, priors, key=jax.random.key(seed), start=start, max_steps=max_steps, tol=TOL)

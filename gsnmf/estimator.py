@@ -9,21 +9,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import kl_div
 from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import check_array, check_random_state
-from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted, check_non_negative, validate_data
 
+from . import parameters
 from .inference import fold_in
 from .model import Priors
-from .model.checks import whole
-from .projection import class_cosines, vote_shares
-from .restarts import Recipe, by_bound, by_validation, check_choice, check_number, check_recipe, hold_out, represent
-
-CHOICES = {
-    "transform_by": ("nnls", "posterior"),
-    "predict_by": ("nearest", "vote", "model"),
-    "select": ("bound", "validation"),
-}
+from .projection import COMBINED, both_cosines, combine
+from .restarts import Recipe, by_bound, by_validation, draw_seeds, hold_out, represent
 
 
 class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -49,17 +42,20 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
             reaches higher bounds; on faces the former made the better classifier.
         lam_start: where λ starts: "prior", its prior mean, as the paper's program has it; or "shape", far weaker.
         max_iter: sweeps at most.
-        tol: relative change of the bound to stop at; None for all sweeps.
-        accelerate: momentum and the scale step, for several times fewer sweeps.
+        tol: relative change of the bound to stop at; None for all sweeps. Fits nearer to their optimum have been seen
+            to classify faces somewhat worse (docs/experiments.md), so that less may be more here.
+        accelerate: momentum and the scale step, for several times fewer sweeps; what is said of tol holds here too.
         transform_by: "nnls", nonnegative least squares (the paper's); or "posterior", the mean of v under the
             variational posterior with the dictionary held, averaged over the candidate classes.
-        predict_by: "nearest", the nearest training sample by cosine of coefficients (the paper's); "vote", the same
-            in the dictionary of every restart, the majority wins; or "model", the class posterior of `fold_in`.
+        predict_by: "nearest", the nearest training sample by cosine of coefficients (the paper's). With every restart's
+            dictionary: "vote", the same, the majority wins; "cosine", the class that is nearest on average; "blend",
+            the same over cosines of coefficients and of their square roots. Or "model", the class posterior of
+            `fold_in`. All but "model" are as the tables of docs/experiments.md have them.
         n_restarts: fits from different random starts.
         select: which restart is kept. "bound": the one with the highest bound. "validation": each is fitted without a
             stratified part of the training samples; the one with the best 1-NN accuracy on that part (the highest
             bound among equals) then goes on from its dictionary with all training samples.
-        validation_fraction: how large that part is; at least one sample of every class is in it, and one is not.
+        validation_fraction: its share of every class; at least one sample of each is in it, and one is not.
         random_state: a seed, a RandomState or None.
         verbose: 1 for a progress bar over restarts.
 
@@ -72,6 +68,7 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         reconstruction_err_: √(2 KL(X ‖ E[T] E[V])), as scikit-learn's NMF reports it.
         restarts_: the posteriors of all restarts; bounds_: their last bounds; best_restart_: which was kept. With
             select="validation" they are of the fits without the validation part, except the posterior that was kept.
+            Those whose bound is not finite are never kept, and do not vote.
         validation_scores_: accuracy of every restart on the validation part, with select="validation".
         classes_: the labels, sorted; only with labels.
         n_components_, n_features_in_, feature_names_in_: as everywhere.
@@ -142,12 +139,16 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
             y: one label per sample; None for the unsupervised model.
         """
         recipe = Recipe(*(getattr(self, name) for name in Recipe._fields))
-        self._check(recipe, y)
+        parameters.check_recipe(recipe)
+        parameters.check_choices(self)
+        parameters.check_restarts(self, y)
+        if self.predict_by == "model" and self.priors is not None:
+            parameters.check_class_posterior(self.priors)
         matrix, index = self._read(X, y)
-        rng = check_random_state(self.random_state)
-        keys = [jax.random.key(int(seed)) for seed in rng.randint(2**31 - 1, size=self.n_restarts)]
+        part_seed, seeds = draw_seeds(self.random_state, self.n_restarts)
+        keys = [jax.random.key(seed) for seed in seeds]
         if self.select == "validation" and index is not None:
-            part = hold_out(index, self.classes_, self.validation_fraction, int(rng.randint(2**31 - 1)))
+            part = hold_out(index, self.classes_, self.validation_fraction, part_seed)
             found = by_validation(recipe, matrix, index, part, keys, self.verbose)
             self.validation_scores_ = found.scores
         else:
@@ -159,7 +160,7 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         T, V = (np.asarray(factor.mean, float) for factor in kept.posterior[:2])
         self.components_, self.n_components_ = T.T, T.shape[1]
         self.reconstruction_err_ = float(np.sqrt(2 * kl_div(matrix, T @ V).sum()))
-        self._remember(matrix, index)
+        self._remember(matrix, index, found.sound)
         return self
 
     def transform(self, X: ArrayLike) -> NDArray[Any]:
@@ -169,6 +170,7 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
             X: samples × features.
         """
         check_is_fitted(self)
+        parameters.check_choices(self)
         return self._represent(self._new(X), self.best_restart_, self.transform_by).T
 
     def inverse_transform(self, X: ArrayLike) -> NDArray[Any]:
@@ -195,42 +197,38 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         return labels
 
     def predict_proba(self, X: ArrayLike) -> NDArray[Any]:
-        """Shares of classes, samples × classes: 1 for the nearest; of votes; or the model's, which is far too sure.
+        """Shares of classes, samples × classes, whose order is of more use than their size.
+
+        1 for the "nearest" and shares of votes for "vote"; mean cosines divided by their sum for "cosine" and "blend",
+        which are all much alike; the "model"'s own are far too sure.
 
         Args:
             X: samples × features.
         """
         check_is_fitted(self)
+        parameters.check_choices(self)
         if not hasattr(self, "classes_"):
             raise ValueError("expected an estimator fitted with labels, fit(X, y), for predictions; got one without")
         samples = self._new(X)
         if self.predict_by == "model":
+            parameters.check_class_posterior(self.priors_)
             folded = fold_in(samples, self.posterior_, self.priors_)
             odds = np.asarray(folded.class_posterior(self._shares), float)
             proba: NDArray[Any] = odds / odds.sum(axis=1, keepdims=True)  # single precision rounds
             return proba
-        voters = range(len(self.restarts_)) if self.predict_by == "vote" else [self.best_restart_]
+        voters = self._voters
         if len(voters) > len(self._coefficients):
-            raise ValueError("expected predict_by='vote' at fit already, for all restarts to be kept; got it later")
-        cosines = [
-            class_cosines(self._coefficients[r], self._index, self._represent(samples, r, self._map))[0] for r in voters
-        ]
-        if self.predict_by == "vote":
-            return vote_shares(cosines)
-        nearest: NDArray[Any] = np.eye(len(self.classes_))[cosines[0].argmax(axis=1)]
-        return nearest
-
-    def _check(self, recipe: Recipe, y: ArrayLike | None) -> None:
-        """Refuse parameters that no data could make good."""
-        check_recipe(recipe)
-        for name, choices in CHOICES.items():
-            check_choice(name, getattr(self, name), choices)
-        whole("n_restarts", self.n_restarts, 1)
-        check_number("validation_fraction", self.validation_fraction, below=1)
-        if y is None and self.select == "validation":
-            raise ValueError("expected labels, fit(X, y), for select='validation'; got y=None")
-        if self.predict_by == "model" and self.priors is not None and self.priors.coefficients.hyperprior is None:
-            raise ValueError("expected priors with GroupSparse coefficients for predict_by='model'; got others")
+            raise ValueError(f"expected predict_by={self.predict_by!r} at fit, to keep all restarts; got it later")
+        cosines = np.array(
+            [both_cosines(self._coefficients[r], self._index, self._represent(samples, r, self._map)) for r in voters]
+        )
+        if self.predict_by == "nearest":
+            nearest: NDArray[Any] = np.eye(len(self.classes_))[cosines[0, 0].argmax(axis=1)]
+            return nearest
+        scores = combine(cosines, self.predict_by)
+        scores[~scores.any(axis=1)] = 1  # a sample of zeros is as near to all
+        shares: NDArray[Any] = scores / scores.sum(axis=1, keepdims=True)
+        return shares
 
     def _read(self, X: ArrayLike, y: ArrayLike | None) -> tuple[NDArray[Any], NDArray[Any] | None]:
         """X, features × samples, and the classes' indices; what an earlier fit left behind is forgotten."""
@@ -239,9 +237,9 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         if y is None:
             matrix, index = validate_data(self, X, dtype=np.float64), None
         else:
+            parameters.check_known(y)
             matrix, labels = validate_data(self, X, y, dtype=np.float64)
-            check_classification_targets(labels)
-            self.classes_, index = np.unique(labels, return_inverse=True)
+            self.classes_, index = parameters.index_labels(labels)
         check_non_negative(matrix, "GroupSparseNMF (input X)")
         return matrix.T, index
 
@@ -255,18 +253,23 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
     def _represent(self, samples: NDArray[Any], restart: int, by: str) -> NDArray[Any]:
         return represent(samples, self.restarts_[restart], self.priors_, by, self._shares)
 
-    def _remember(self, matrix: NDArray[Any], index: NDArray[Any] | None) -> None:
+    @property
+    def _voters(self) -> list[int]:
+        return self._sound if self.predict_by in COMBINED else [self.best_restart_]
+
+    def _remember(self, matrix: NDArray[Any], index: NDArray[Any] | None, sound: list[int]) -> None:
         """What predictions compare with: training samples, which enter the space by the same map as new ones.
 
         E[V] of the fit, which knew their labels, is at hand but costs the label-driven model 2 to 4 points of accuracy.
         """
         self._index: Any = index
-        self._shares = None if index is None else np.bincount(index) / len(index)
+        self._sound = sound  # the restarts with finite bounds
+        grouped = self.priors_.coefficients.hyperprior is not None
+        self._shares = np.bincount(index) / len(index) if grouped and index is not None else None
         self._map = self.transform_by
         self._coefficients: dict[int, NDArray[Any]] = {}  # by restart
         if index is not None:
-            voters = range(len(self.restarts_)) if self.predict_by == "vote" else [self.best_restart_]
-            self._coefficients = {r: self._represent(matrix, r, self._map) for r in voters}
+            self._coefficients = {r: self._represent(matrix, r, self._map) for r in self._voters}
 
     @property
     def _n_features_out(self) -> int:

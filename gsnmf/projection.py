@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ from scipy.linalg import lapack
 from threadpoolctl import ThreadpoolController
 
 PATIENCE = 3  # exchanges of all infeasible variables that may fail to lower their number, before single ones
+COMBINED = ("vote", "cosine", "blend")  # what `combine` can make of several restarts
 
 
 def nnls(T: ArrayLike, X: ArrayLike) -> NDArray[np.float64]:
@@ -39,7 +42,7 @@ def nnls(T: ArrayLike, X: ArrayLike) -> NDArray[np.float64]:
         raise ValueError(f"expected T with at least one feature and one component; got shape {T.shape}")
     T_unit, X_unit = (np.abs(matrix).max(initial=0) or 1.0 for matrix in (T, X))  # squares stay within the range
     T, X = T / T_unit, X / X_unit
-    with _threads().limit(limits=1):  # these factorisations are too small to share among threads
+    with _one_thread():  # these factorisations are too small to share among threads
         G = T.T @ T
         t, x = _positive(np.sqrt(np.diag(G))), _positive(np.linalg.norm(X, axis=0))
         V, arrived = _pivot(G / np.outer(t, t), (T.T @ X) / np.outer(t, x))
@@ -54,6 +57,26 @@ def nnls(T: ArrayLike, X: ArrayLike) -> NDArray[np.float64]:
 def _threads() -> ThreadpoolController:
     """The thread pools there are; finding them takes longer than a small problem."""
     return ThreadpoolController()
+
+
+_limiting = threading.Lock()
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """BLAS at one thread, where the limit is the process's: one call at a time sets it, and restores what it found.
+
+    If each of several threads did, one could find the limit of another, and restore that in the end. Nor can the last
+    of them restore it for the first: threadpoolctl heeds the thread that set it alone. The others take what there is.
+    """
+    if not _limiting.acquire(blocking=False):
+        yield
+        return
+    try:
+        with _threads().limit(limits=1, user_api="blas"):
+            yield
+    finally:
+        _limiting.release()
 
 
 def _pivot(G: NDArray[np.float64], D: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
@@ -140,6 +163,66 @@ def nearest_cosine(train_V: ArrayLike, train_labels: ArrayLike, test_V: ArrayLik
     cosines, classes = class_cosines(train_V, train_labels, test_V)
     predicted: NDArray[Any] = classes[cosines.argmax(axis=1)]
     return predicted
+
+
+def accuracy(T: ArrayLike, X: ArrayLike, labels: ArrayLike, new_X: ArrayLike, new_labels: ArrayLike) -> float:
+    """The share of new samples that the paper's classifier has right; both parts enter T's space by `nnls`.
+
+    Args:
+        T: features × components, the dictionary.
+        X: features × samples whose labels are known.
+        labels: theirs.
+        new_X: features × samples to classify.
+        new_labels: what they should be.
+
+    >>> accuracy([[1.0, 0.0], [0.0, 1.0]], [[9.0, 1.0], [1.0, 9.0]], ["a", "b"], [[5.0, 5.0], [1.0, 2.0]], ["a", "b"])
+    0.5
+    """
+    return float(np.mean(nearest_cosine(nnls(T, X), labels, nnls(T, new_X)) == np.asarray(new_labels)))
+
+
+def both_cosines(train_V: ArrayLike, train_labels: ArrayLike, test_V: ArrayLike) -> NDArray[np.float64]:
+    """`class_cosines` of coefficients, the paper's measure, and of their square roots, unless some are negative.
+
+    Square roots keep a few large coefficients from deciding alone.
+
+    Args:
+        train_V: components × training samples.
+        train_labels: one per training sample.
+        test_V: components × test samples.
+
+    Returns measures × test samples × classes, classes in sorted order.
+
+    >>> both_cosines([[16.0, 0.0], [0.0, 1.0]], ["a", "b"], [[9.0], [16.0]]).round(2).tolist()
+    [[[0.49, 0.87]], [[0.6, 0.8]]]
+    """
+    pair = _matrix("train_V", train_V), _matrix("test_V", test_V)
+    pairs = [pair] if min(V.min(initial=0) for V in pair) < 0 else [pair, (np.sqrt(pair[0]), np.sqrt(pair[1]))]
+    return np.array([class_cosines(old, train_labels, new)[0] for old, new in pairs])
+
+
+def combine(cosines: ArrayLike, by: str) -> NDArray[np.float64]:
+    """One verdict of several restarts: scores of classes, the highest of which wins.
+
+    Args:
+        cosines: restarts × measures × samples × classes, as from `both_cosines` with each restart's dictionary.
+        by: "vote", the majority of restarts by the first measure, `vote_shares`; "cosine", the class that is nearest on
+            average over restarts, by the first measure; "blend", the same over all measures.
+
+    Returns samples × classes.
+
+    >>> combine([[[[0.9, 0.8]]], [[[0.1, 0.7]]]], "cosine").tolist()
+    [[0.5, 0.75]]
+    """
+    stack = np.asarray(cosines, float)
+    if stack.ndim != 4:
+        raise ValueError(f"expected restarts × measures × samples × classes; got shape {stack.shape}")
+    if by not in COMBINED:
+        raise ValueError(f"expected by to be one of {', '.join(map(repr, COMBINED))}; got {by!r}")
+    if by == "vote":
+        return vote_shares(stack[:, 0])
+    means: NDArray[np.float64] = stack[:, 0].mean(axis=0) if by == "cosine" else stack.mean(axis=(0, 1))
+    return means
 
 
 def vote_shares(cosines: Sequence[NDArray[Any]] | NDArray[Any]) -> NDArray[np.float64]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -11,15 +10,14 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import train_test_split
+from sklearn.utils import check_random_state
 from tqdm import tqdm
 
 from .inference import Fit, Posterior, cavi, fold_in
 from .model import Data, Gamma, GroupSparse, Priors, as_data, label_driven, matching, relative_rates
-from .model.checks import whole
 from .model.problem import prepare
 from .model.relative import LARGE, SMALL
-from .projection import nearest_cosine, nnls
+from .projection import accuracy, nnls
 
 # Shares of a sample's counts, and shapes of λ as in the paper's tables.
 SHAPES = {"relative": (SMALL, LARGE), "paper": (32.0, 256.0)}
@@ -66,14 +64,13 @@ class Recipe(NamedTuple):
         """One fit; from these factors' means, if given."""
         rank = self.n_components or (ALONE if self.priors is None and data.num_groups == 0 else None)
         rank = prepare(data, priors, rank)[2]
-        rate = priors.coefficients.hyperprior
         start = None
         if begin is not None:
             # Coefficients at 0 would take many sweeps to grow.
             V = nnls(begin.T.mean, data.X)
             start = cavi.start(T=begin.T.mean, V=V + 0.01 * V.mean(), lam=begin.lam and begin.lam.mean)
-        elif rate is not None and self.lam_start == "shape":
-            start = cavi.start(lam=np.broadcast_to(rate.a, (rank, data.num_groups)))
+        elif self.lam_start == "shape":
+            start = cavi.start_at_shape(data, priors, rank)
         options = {"init": self.init, "max_steps": self.max_iter, "tol": self.tol, "accelerate": self.accelerate}
         fit = cavi.run(data, priors, key=key, start=start, rank=rank, **options)  # type: ignore[arg-type]  # a mixture
         return fit._replace(posterior=jax.device_get(fit.posterior))  # NumPy's arrays: pickles go anywhere
@@ -84,6 +81,7 @@ class Found(NamedTuple):
 
     fits: one for each key; bounds: the last bound of each.
     scores: what they were ranked by, the bound among equals; best: which won.
+    sound: those whose bounds are finite.
     priors: those of all training samples.
     """
 
@@ -91,16 +89,24 @@ class Found(NamedTuple):
     bounds: NDArray[Any]
     scores: NDArray[Any]
     best: int
+    sound: list[int]
     priors: Priors
+
+
+def draw_seeds(random_state: Any, num_restarts: int) -> tuple[int, list[int]]:
+    """A seed for the validation part, drawn first so that it is the same for any number of restarts; one for each."""
+    rng = check_random_state(random_state)
+    part = int(rng.randint(2**31 - 1))
+    return part, [int(seed) for seed in rng.randint(2**31 - 1, size=num_restarts)]
 
 
 def by_bound(recipe: Recipe, X: NDArray[Any], y: NDArray[Any] | None, keys: Sequence[Any], verbose: int) -> Found:
     """A fit for each key; the highest bound wins. X: features × samples."""
     data = as_data(X, y)
     priors = recipe.make_priors(data)
-    fits = _run_all(recipe, data, priors, keys, verbose)
+    fits, sound = _run_all(recipe, data, priors, keys, verbose)
     bounds = np.array([fit.elbo[-1] for fit in fits])
-    return Found(fits, bounds, bounds, int(bounds.argmax()), priors)
+    return Found(fits, bounds, bounds, max(sound, key=lambda r: bounds[r]), sound, priors)
 
 
 def by_validation(
@@ -110,33 +116,41 @@ def by_validation(
 
     To begin anew with all samples, from the same key, might lead to another optimum than the one that was judged; to
     leave it at the dictionary that was judged would waste the second part. As it is, both are seen, in few sweeps.
+    A fit whose bound is not finite has no accuracy, NaN.
     """
-    data = as_data(X[:, parts[0]], y[parts[0]])
-    fits = _run_all(recipe, data, recipe.make_priors(data), keys, verbose)
-    bounds = np.array([fit.elbo[-1] for fit in fits])
-    scores = np.array([validation_score(X, y, parts, fit.posterior.T.mean) for fit in fits])
-    best = int(np.lexsort((bounds, scores))[-1])
+    old, new = ((X[:, part], y[part]) for part in parts)
+    data = as_data(*old)
+    fits, sound = _run_all(recipe, data, recipe.make_priors(data), keys, verbose)
+    bounds, scores = np.array([fit.elbo[-1] for fit in fits]), np.full(len(fits), np.nan)
+    scores[sound] = [accuracy(fits[r].posterior.T.mean, *old, *new) for r in sound]
+    best = max(sound, key=lambda r: (scores[r], bounds[r]))
     data = as_data(X, y)
     priors = recipe.make_priors(data)
-    [fits[best]] = _run_all(recipe, data, priors, [keys[best]], 0, begin=fits[best].posterior)
-    return Found(fits, bounds, scores, best, priors)
+    [fits[best]], _ = _run_all(recipe, data, priors, [keys[best]], 0, begin=fits[best].posterior)
+    return Found(fits, bounds, scores, best, sound, priors)
 
 
 def _run_all(
     recipe: Recipe, data: Data, priors: Priors, keys: Sequence[Any], verbose: int, begin: Posterior | None = None
-) -> list[Fit]:
-    """One fit for each key. All that did not converge give one warning together."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", ConvergenceWarning)
+) -> tuple[list[Fit], list[int]]:
+    """One fit for each key, and which of them have finite bounds. All that went amiss give one warning together."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
         fits = [recipe.run(data, priors, key, begin) for key in tqdm(keys, unit="restart", disable=not verbose)]
-    late = [warning for warning in caught if issubclass(warning.category, ConvergenceWarning)]
-    for warning in caught:
-        if warning not in late:
-            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+    sound = [r for r, fit in enumerate(fits) if np.isfinite(fit.elbo).all()]
+    broken = [fit for r, fit in enumerate(fits) if r not in sound]
+    if not sound:
+        raise ValueError(f"expected a fit with a finite bound; got none out of {len(fits)}. {broken[0].message}")
+    late = [fits[r] for r in sound if recipe.tol is not None and not fits[r].converged]
+    said = []
     if late:
         count = f"{len(late)} of {len(fits)} fits did not converge. " if len(fits) > 1 else ""
-        warnings.warn(f"{count}{late[0].message} Raise max_iter or tol.", ConvergenceWarning, stacklevel=4)
-    return fits
+        said.append(f"{count}{late[0].message} Raise max_iter or tol.")
+    if broken:
+        said.append(f"{len(broken)} of {len(fits)} fits broke off and are left out. {broken[0].message}")
+    if said:
+        warnings.warn(" ".join(said), ConvergenceWarning, stacklevel=4)
+    return fits, sound
 
 
 def represent(X: NDArray[Any], posterior: Posterior, priors: Priors, by: str, shares: Any = None) -> NDArray[Any]:
@@ -147,47 +161,20 @@ def represent(X: NDArray[Any], posterior: Posterior, priors: Priors, by: str, sh
 
 
 def hold_out(y: NDArray[Any], classes: NDArray[Any], fraction: float, seed: int) -> list[NDArray[Any]]:
-    """Indices of the samples to fit and of those to validate with: of every class at least one in either."""
+    """Indices of the samples to fit and of those to validate with: this share of every class, at least one in either.
+
+    Args:
+        y: which class each sample is of, as indices.
+        classes: what they are called.
+        fraction: the share to validate with.
+        seed: of the draw.
+    """
     sizes = np.bincount(y)
     if sizes.min() < 2:
         few = classes[sizes.argmin()]
         raise ValueError(f"expected 2 samples or more of every class for select='validation'; got 1 of class {few}")
-    size = min(max(math.ceil(fraction * len(y)), len(sizes)), len(y) - len(sizes))
-    return list(train_test_split(np.arange(len(y)), test_size=size, stratify=y, random_state=seed))
-
-
-def validation_score(X: NDArray[Any], y: NDArray[Any], parts: Sequence[NDArray[Any]], T: NDArray[Any]) -> float:
-    """1-NN accuracy in the space of T on the second part of the samples, their neighbours being the first."""
-    old, new = (nnls(T, X[:, part]) for part in parts)
-    return float(np.mean(nearest_cosine(old, y[parts[0]], new) == y[parts[1]]))
-
-
-def check_number(name: str, value: Any, below: float = math.inf) -> None:
-    """Refuse what is not a number between 0 and this."""
-    good = isinstance(value, (int, float, np.number)) and not isinstance(value, bool) and 0 < value < below
-    if not good:
-        what = "a positive number" if below == math.inf else f"a number between 0 and {below:g}"
-        raise ValueError(f"expected {name} to be {what}; got {value!r}")
-
-
-def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
-    """Refuse what is not among the choices."""
-    if not isinstance(value, str) or value not in choices:
-        raise ValueError(f"expected {name} to be one of {', '.join(map(repr, choices))}; got {value!r}")
-
-
-def check_recipe(recipe: Recipe) -> None:
-    """Refuse a recipe that no data could make good."""
-    for name in ("a_t", "b_t", "scale"):
-        check_number(name, getattr(recipe, name))
-    for name in ("small", "large"):
-        if getattr(recipe, name) is not None:
-            check_number(name, getattr(recipe, name))
-    whole("per_class", recipe.per_class, 1)
-    whole("max_iter", recipe.max_iter, 1)
-    if recipe.n_components is not None:
-        whole("n_components", recipe.n_components, 1)
-    if recipe.priors is not None and not isinstance(recipe.priors, Priors):
-        raise ValueError(f"expected priors to be None or gsnmf.model.Priors; got {recipe.priors!r}")
-    check_choice("prior", recipe.prior, tuple(SHAPES))
-    check_choice("lam_start", recipe.lam_start, ("prior", "shape"))
+    rng = np.random.default_rng(seed)
+    counts = [max(1, min(size - 1, round(fraction * size))) for size in sizes]
+    held = [rng.choice(np.flatnonzero(y == c), count, replace=False) for c, count in enumerate(counts)]
+    part = np.sort(np.concatenate(held))
+    return [np.setdiff1d(np.arange(len(y)), part), part]

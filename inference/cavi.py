@@ -20,10 +20,13 @@ from .bound import bound, paper_bound, paper_bound_gap
 from .engine import State, plain, run_batch, run_one
 from .poisson import Observed, observe
 from .posterior import Fit, Posterior, match, rank_of, transposed
-from .starts import Start, fill, first_moments, start
+from .starts import Start, fill, first_moments, start, start_at_shape
 from .sweep import Moments, moments, sweep
 
-__all__ = ["Moments", "State", "bound", "init", "paper_bound", "paper_bound_gap", "run", "run_many", "start", "step"]
+__all__ = [
+    "Moments", "State", "bound", "init", "paper_bound", "paper_bound_gap", "run", "run_many", "start", "start_at_shape",
+    "step",
+]  # fmt: skip
 
 
 def init(
@@ -87,7 +90,7 @@ def run(
         data: as made by `as_data`.
         priors: what is believed about T and V; their shapes fix the rank, or `rank` does.
         key: a JAX key for the random start; not needed when `start` gives T and V.
-        start: means from `cavi.start`, or a `Fit` or `Posterior` to go on from.
+        start: means from `cavi.start` or `cavi.start_at_shape`, or a `Fit` or `Posterior` to go on from.
         init: how what `start` leaves open is filled: "random" (the paper's) or "groups" (T from samples of the
             group each component is bound to). They lead to different optima.
         rank: the number of components, where the priors' shapes leave it open.

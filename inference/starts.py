@@ -9,6 +9,7 @@ import numpy as np
 
 from ..model.data import Data
 from ..model.priors import Priors
+from ..model.problem import prepare
 from ..model.types import Array
 from .sweep import Moments
 
@@ -28,12 +29,33 @@ def start(T: Array | None = None, V: Array | None = None, lam: Array | None = No
         T: features × components, nonnegative.
         V: components × samples, nonnegative.
         lam: components × groups, nonnegative. Which optimum is reached depends on it: the paper's program starts λ
-            at its prior mean aˡ∘bˡ, the default; lam=aˡ is a far weaker start.
+            at its prior mean aˡ∘bˡ, the default; aˡ (`start_at_shape`) is a far weaker start.
 
     What is left out is filled in by the method of `init`, for which `run` then needs a key:
-    `cavi.run(data, priors, key=key, start=cavi.start(lam=rates.a))`.
+    `cavi.run(data, priors, key=key, start=cavi.start(lam=means))`.
     """
     return Start(T, V, lam)
+
+
+def start_at_shape(data: Data, priors: Priors, rank: int | None = None) -> Start | None:
+    """λ starting at its shape aˡ, far below its prior mean aˡ∘bˡ where scales are large; T and V are left to `init`.
+
+    Args:
+        data: as made by `as_data`.
+        priors: those of the run.
+        rank: the number of components, where the priors' shapes leave it open.
+
+    Returns None, which is no start of its own, for coefficients without λ.
+
+    >>> from gsnmf.model import Gamma, GroupSparse, as_data
+    >>> data = as_data([[3.0, 1.0]], ["a", "b"])
+    >>> start_at_shape(data, Priors(Gamma(1.0, 1.0), GroupSparse(Gamma(2.0, 1e6))), rank=1).lam.tolist()
+    [[2.0, 2.0]]
+    """
+    K, hyperprior = prepare(data, priors, rank)[2], priors.coefficients.hyperprior
+    if hyperprior is None:
+        return None
+    return Start(lam=np.broadcast_to(np.asarray(hyperprior.a, float), (K, data.num_groups)))
 
 
 def fill(start: Start | None, data: Data, priors: Priors, K: int, key: Array | None, init: str) -> Start:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from .checks import whole
 from .data import Data
 from .priors import Gamma, label_driven
 
@@ -69,7 +70,7 @@ def matching(data: Data, dictionary: Gamma, rank: int) -> Gamma:
     >>> matching(as_data([[3.0, 5.0]]), Gamma(0.5, 2.0), rank=2).b
     2.0
     """
-    unit = rank * float(np.mean(np.asarray(dictionary.a, float) * np.asarray(dictionary.b, float)))
+    unit = whole("rank", rank, 1) * float(np.mean(np.asarray(dictionary.a, float) * np.asarray(dictionary.b, float)))
     size = float(np.mean(np.asarray(data.X), dtype=float))
     return Gamma(1.0, size / unit if size > 0 and unit > 0 else 1.0)
 

@@ -292,6 +292,26 @@ def test_start_from_the_groups_binds_components_to_them():
         assert V[i, z == i // 2].min() > 5 * V[i, z != i // 2].max()
 
 
+def test_start_at_shape_is_the_shape_whatever_its_form():
+    data, priors = problem(3)
+    np.testing.assert_array_equal(cavi.start_at_shape(data, priors).lam, priors.coefficients.rate.a)
+    options = {"key": jax.random.key(0), "max_steps": 1, "tol": None}
+    low, given, usual = (
+        cavi.run(data, priors, start=s, **options).elbo[0]
+        for s in (cavi.start_at_shape(data, priors), cavi.start(lam=priors.coefficients.rate.a), None)
+    )
+    assert low == given != usual
+    for a in (2.0, [2.0, 2.0, 2.0], [[2.0]] * 4):  # what priors may leave to broadcasting is spread out
+        open_priors = Priors(Gamma(1.0, 1.0), GroupSparse(Gamma(a, 1e6)))
+        start = cavi.start_at_shape(data, open_priors, rank=4)
+        np.testing.assert_array_equal(start.lam, np.full((4, 3), 2.0))
+        assert start.T is start.V is None
+        cavi.init(data, open_priors, start=start, rank=4, key=jax.random.key(0))
+    assert cavi.start_at_shape(data, Priors(Gamma(1.0, 1.0), Gamma(1.0, 1.0)), rank=4) is None
+    with pytest.raises(ValueError, match="expected rank, as no prior's shape fixes"):
+        cavi.start_at_shape(data, Priors(Gamma(1.0, 1.0), GroupSparse(Gamma(2.0, 1e6))))
+
+
 def test_no_array_of_features_components_samples():
     F, N, K, C = 31, 37, 29, 3
     data, priors = problem(10, F, N, K, C)

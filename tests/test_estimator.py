@@ -1,5 +1,6 @@
 """The scikit-learn estimator: scikit-learn's own checks, and what it promises beyond them."""
 
+import itertools
 import pickle
 import subprocess
 import sys
@@ -20,8 +21,8 @@ import gsnmf
 from gsnmf import GroupSparseNMF
 from gsnmf.inference import cavi, fold_in
 from gsnmf.model import Gamma, GroupSparse, Priors, as_data, label_driven, relative_rates
-from gsnmf.projection import nearest_cosine, nnls
-from gsnmf.restarts import Recipe, by_bound, by_validation, hold_out
+from gsnmf.projection import class_cosines, nearest_cosine, nnls
+from gsnmf.restarts import Recipe, by_bound, by_validation, draw_seeds, hold_out
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -37,12 +38,14 @@ def test_scikit_learn(estimator, check):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")  # of checks that need more than is there
 @pytest.mark.parametrize(
     "options",
     [
         {"transform_by": "posterior", "predict_by": "model"},
         {"transform_by": "posterior"},
         {"predict_by": "vote", "n_restarts": 2},
+        {"predict_by": "blend", "n_restarts": 2},
         {"prior": "paper", "init": "groups"},
     ],
     ids=str,
@@ -68,7 +71,7 @@ def recipe(**options):
 
 
 @pytest.mark.parametrize("transform_by", ["nnls", "posterior"])
-@pytest.mark.parametrize("predict_by", ["nearest", "vote", "model"])
+@pytest.mark.parametrize("predict_by", ["nearest", "vote", "cosine", "blend", "model"])
 def test_every_way_to_predict(transform_by, predict_by):
     X, X_new, y, y_new = small_problem()
     model = GroupSparseNMF(**QUICK, transform_by=transform_by, predict_by=predict_by, n_restarts=3).fit(X, y)
@@ -91,8 +94,8 @@ def test_it_is_what_the_functions_below_it_give():
     model = GroupSparseNMF(**QUICK).fit(X, y)
     data = as_data(X.T, y)
     priors = Priors(Gamma(0.6, 20.0), GroupSparse(relative_rates(data, 2, 1e-3, 1e-2)))
-    seed = np.random.RandomState(0).randint(2**31 - 1, size=1)[0]
-    fit = cavi.run(data, priors, key=jax.random.key(int(seed)), max_steps=30)
+    _, [seed] = draw_seeds(0, 1)
+    fit = cavi.run(data, priors, key=jax.random.key(seed), max_steps=30)
     T = np.asarray(fit.posterior.T.mean, float)
     np.testing.assert_array_equal(model.components_, T.T)
     np.testing.assert_array_equal(model.elbo_, fit.elbo)
@@ -148,8 +151,140 @@ def test_votes_are_cast_by_all_restarts():
     counts = np.stack([(np.array(ballots) == label).mean(axis=0) for label in model.classes_], axis=1)
     np.testing.assert_allclose(model.predict_proba(X_new), counts, atol=1e-5)
     late = GroupSparseNMF(**QUICK, n_restarts=2).fit(X, y).set_params(predict_by="vote")
-    with pytest.raises(ValueError, match="expected predict_by='vote' at fit already"):
+    with pytest.raises(ValueError, match="expected predict_by='vote' at fit, to keep all restarts; got it later"):
         late.predict(X_new)
+
+
+@pytest.mark.parametrize("transform_by", ["nnls", "posterior"])
+def test_mean_cosines_of_all_restarts_by_hand(transform_by):
+    X, X_new, y, _ = small_problem()
+    options = {**QUICK, "max_iter": 2, "transform_by": transform_by, "n_restarts": 3}
+    model = GroupSparseNMF(**options, predict_by="cosine").fit(X, y)
+    plain, roots = [], []
+    for restart in model.restarts_:
+
+        def coefficients(samples, q=restart):
+            return nnls(q.T.mean, samples.T) if transform_by == "nnls" else fold_in(samples.T, q, model.priors_).mean()
+
+        old, new = (np.asarray(coefficients(samples), float) for samples in (X, X_new))
+        plain.append(class_cosines(old, y, new)[0])
+        roots.append(class_cosines(old**0.5, y, new**0.5)[0])
+    for predict_by, scores in (("cosine", np.mean(plain, axis=0)), ("blend", np.mean([plain, roots], axis=(0, 1)))):
+        proba = model.set_params(predict_by=predict_by).predict_proba(X_new)
+        np.testing.assert_allclose(proba, scores / scores.sum(axis=1, keepdims=True), rtol=1e-4)
+    blank = model.predict_proba(np.zeros((1, 10)))
+    if transform_by == "nnls":
+        np.testing.assert_allclose(blank, np.full((1, 3), 1 / 3))
+
+
+def break_some(monkeypatch, broken):
+    """Fits from these calls, counted from 0, end with NaN."""
+    run, calls = cavi.run, itertools.count()
+
+    def sometimes(*arguments, **options):
+        fit = run(*arguments, **options)
+        if next(calls) not in broken:
+            return fit
+        posterior = jax.tree.map(lambda x: x * np.nan, fit.posterior)
+        message = "The bound became nan at sweep 3."
+        return fit._replace(posterior=posterior, elbo=np.append(fit.elbo, np.nan), converged=False, message=message)
+
+    monkeypatch.setattr(cavi, "run", sometimes)
+
+
+@pytest.mark.parametrize("select", ["bound", "validation"])
+@pytest.mark.parametrize("broken", [0, 2])
+def test_a_restart_that_broke_off_is_left_out(select, broken, monkeypatch):
+    X, X_new, y, y_new = small_problem()
+    options = {**QUICK, "tol": None, "select": select, "n_restarts": 3, "predict_by": "vote"}
+    break_some(monkeypatch, [broken])
+    with pytest.warns(ConvergenceWarning) as caught:
+        model = GroupSparseNMF(**options).fit(X, y)
+    said = ["1 of 3 fits broke off and are left out. The bound became nan at sweep 3."]  # nothing of max_iter
+    assert [str(warning.message) for warning in caught] == said
+    assert model.best_restart_ != broken
+    assert np.isnan(model.bounds_).tolist() == [r == broken for r in range(3)]
+    if select == "validation":
+        assert np.isnan(model.validation_scores_).tolist() == [r == broken for r in range(3)]
+    assert np.isfinite(model.components_).all()
+    assert model.score(X_new, y_new) > 0.9
+    for predict_by in ("nearest", "blend"):
+        assert model.set_params(predict_by=predict_by).score(X_new, y_new) > 0.9
+
+
+@pytest.mark.parametrize(("select", "broken"), [("bound", [0, 1]), ("validation", [0, 1]), ("validation", [2])])
+def test_nothing_to_keep_is_an_error(select, broken, monkeypatch):
+    """With validation also if the fit to all samples breaks off, the third."""
+    X, _, y, _ = small_problem()
+    break_some(monkeypatch, broken)
+    with pytest.raises(
+        ValueError, match=r"expected a fit with a finite bound; got none .*The bound became nan at sweep"
+    ):
+        GroupSparseNMF(**QUICK, select=select, n_restarts=2).fit(X, y)
+
+
+@pytest.mark.parametrize("fraction", [0.01, 0.1, 0.5, 0.8, 0.99])
+@pytest.mark.parametrize("sizes", [[2, 98], [2, 2], [3, 10, 40], [50, 7]])
+def test_every_class_is_in_both_parts(sizes, fraction):
+    y = np.random.default_rng(0).permutation(np.repeat(np.arange(len(sizes)), sizes))
+    old, new = hold_out(y, np.arange(len(sizes)), fraction, seed=3)
+    assert sorted([*old, *new]) == list(range(sum(sizes)))
+    held = np.bincount(y[new], minlength=len(sizes))
+    assert held.tolist() == [max(1, min(size - 1, round(fraction * size))) for size in sizes]
+    for one, other in zip((old, new), hold_out(y, np.arange(len(sizes)), fraction, seed=3), strict=True):
+        np.testing.assert_array_equal(one, other)
+    if sizes == [3, 10, 40]:
+        assert set(new) != set(hold_out(y, np.arange(3), fraction, seed=4)[1])
+
+
+def test_more_restarts_are_judged_on_the_same_part(monkeypatch):
+    X, _, y, _ = small_problem()
+    parts = []
+    monkeypatch.setattr("gsnmf.estimator.hold_out", lambda *given: parts.append(hold_out(*given)) or parts[-1])
+    options = {**QUICK, "max_iter": 2, "select": "validation"}
+    few, many = (GroupSparseNMF(**options, n_restarts=n).fit(X, y) for n in (1, 3))
+    np.testing.assert_array_equal(parts[0][1], parts[1][1])
+    assert few.bounds_[0] == many.bounds_[0]
+    assert draw_seeds(0, 2)[1] == draw_seeds(0, 5)[1][:2]
+
+
+def test_priors_without_classes_serve_all_but_the_class_posterior():
+    X, X_new, y, y_new = small_problem()
+    priors = Priors(Gamma(0.6, 20.0), Gamma(1.0, 1.0))
+    options = {**QUICK, "max_iter": 60, "n_components": 6, "priors": priors, "lam_start": "shape"}
+    model = GroupSparseNMF(**options, transform_by="posterior").fit(X, y)
+    np.testing.assert_allclose(
+        model.transform(X_new), fold_in(X_new.T, model.posterior_, priors).mean().T, rtol=1e-4, atol=1e-6
+    )
+    assert model.score(X_new, y_new) > 0.8
+    with pytest.raises(ValueError, match=r"expected priors with GroupSparse .* for predict_by='model'; got Gamma"):
+        model.set_params(predict_by="model").predict(X_new)
+
+
+def test_parameters_that_change_after_fit_are_checked():
+    X, X_new, y, _ = small_problem()
+    model = GroupSparseNMF(**{**QUICK, "max_iter": 2}).fit(X, y)
+    with pytest.raises(ValueError, match="expected transform_by to be one of 'nnls', 'posterior'; got 'foo'"):
+        model.set_params(transform_by="foo").transform(X_new)
+    model.set_params(transform_by="nnls", predict_by="knn")
+    for method in (model.predict, model.predict_proba):
+        with pytest.raises(ValueError, match=r"expected predict_by to be one of .*; got 'knn'"):
+            method(X_new)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (np.array(["a", None, "b"] * 12, object), "expected a known label for every sample; got None for sample 1"),
+        ([None, *"ab" * 17, "a"], "expected a known label for every sample; got None for sample 0"),
+        (np.array([0.0, 1.0, np.nan] * 12), "expected a known label for every sample; got nan for sample 2"),
+        (pd.Series(["a", None, "b"] * 12, dtype="string"), "expected a known label for every sample; got <NA> for"),
+        (np.array(["a", 1] * 18, object), "expected labels of one sortable kind; got a mixture"),
+    ],
+)
+def test_labels_that_cannot_be_learned_from(labels, message):
+    with pytest.raises(ValueError, match=message):
+        GroupSparseNMF().fit(small_problem()[0], labels)
 
 
 def test_validation_keeps_the_restart_that_classifies_best():
@@ -195,7 +330,7 @@ def test_what_validation_chose_goes_on_and_does_not_begin_anew():
 def test_validation_ranks_by_accuracy_not_by_bound(monkeypatch):
     X, _, y, _ = small_problem()
     grades = iter([0.2, 0.9, 0.9, 0.1])
-    monkeypatch.setattr("gsnmf.restarts.validation_score", lambda *_: next(grades))
+    monkeypatch.setattr("gsnmf.restarts.accuracy", lambda *_: next(grades))
     options = {**QUICK, "max_iter": 3, "select": "validation", "validation_fraction": 0.25}
     model = GroupSparseNMF(**options, n_restarts=4).fit(X, y)
     assert model.validation_scores_.tolist() == [0.2, 0.9, 0.9, 0.1]
@@ -301,7 +436,7 @@ def test_wrong_input():
         ({"init": "zeros"}, "expected init to be one of 'random', 'groups'; got 'zeros'"),
         ({"lam_start": 3}, "expected lam_start to be one of 'prior', 'shape'; got 3"),
         ({"transform_by": "em"}, "expected transform_by to be one of 'nnls', 'posterior'; got 'em'"),
-        ({"predict_by": "knn"}, "expected predict_by to be one of 'nearest', 'vote', 'model'; got 'knn'"),
+        ({"predict_by": "knn"}, "expected predict_by to be one of 'nearest', 'vote', .*; got 'knn'"),
         ({"select": "best"}, "expected select to be one of 'bound', 'validation'; got 'best'"),
         ({"validation_fraction": 1}, "expected validation_fraction to be a number between 0 and 1; got 1"),
         ({"priors": Gamma(1.0, 1.0)}, "expected priors to be None or gsnmf.model.Priors; got Gamma"),
@@ -327,6 +462,7 @@ def test_one_warning_for_all_that_did_not_converge():
         GroupSparseNMF(**{**QUICK, "max_iter": 3}, n_restarts=3).fit(X, y)
     assert len(caught) == 1
     assert str(caught[0].message).startswith("3 of 3 fits did not converge. After 3 sweeps")
+    assert str(caught[0].message).endswith("Raise max_iter or tol.")
 
 
 def test_the_package_imports_at_once():

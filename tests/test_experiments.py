@@ -5,11 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gsnmf import GroupSparseNMF
 from gsnmf.cli import main
 from gsnmf.experiments import commands, protocol, results, tables
 from gsnmf.experiments.methods import METHODS, resolve
 from gsnmf.experiments.presets import preset, presets
 from gsnmf.experiments.protocol import Plan, Problem, run, run_fold, seeds, tasks
+from gsnmf.restarts import draw_seeds
 
 SETTINGS = {
     "pca": {"rank": 3},
@@ -120,6 +122,42 @@ def test_vote_and_mean_cosine_by_hand(problem, monkeypatch):
     outcome = run_fold(problem.X, problem.labels, task)
     assert outcome["correct"] == [10, 9, 9]
     assert (outcome["vote"], outcome["cosine"]) == (9, 10)
+
+
+def test_the_estimator_classifies_as_the_tables_do(problem, monkeypatch):
+    """With the settings of a preset, from the same starts: every predictor, sample by sample and in the row."""
+    plan, settings = PLAN._replace(restarts=3), SETTINGS["nmf_gs"] | {"max_steps": 4}
+    [task, *_] = tasks(problem, plan, [("nmf_gs", settings)])
+    starts = draw_seeds(5, 3)[1]
+    monkeypatch.setattr(protocol, "seeds", lambda _: starts)
+    row = run_fold(problem.X, problem.labels, task)
+    train, test = protocol.parts(problem.labels, task["folds"], 0, 0)
+    X, y, truth = problem.X.T[train], problem.labels[train], problem.labels[test]
+    names = ("a_t", "b_t", "small", "large", "scale", "lam_start", "init", "tol", "accelerate")
+    full = task["settings"]
+    model = GroupSparseNMF(
+        full["rank"], prior="paper", max_iter=full["max_steps"], n_restarts=3, predict_by="vote", random_state=5,
+        **{name: full[name] for name in names},
+    ).fit(X, y)  # fmt: skip
+    fold = protocol._Fold(problem.X, problem.labels, train, test)
+    spaces = [METHODS["nmf_gs"](X.T, y, seed, **full) for seed in starts]
+    np.testing.assert_allclose(model.bounds_, row["bound"], rtol=1e-7)
+    cosines = np.array([fold.cosines(space) for space in spaces])
+    scores = {
+        "nearest": cosines[model.best_restart_, 0],
+        "cosine": cosines[:, 0].mean(axis=0),
+        "blend": cosines.mean(axis=(0, 1)),
+    }
+    for name, expected in scores.items():
+        predicted = model.set_params(predict_by=name).predict(problem.X.T[test])
+        assert predicted.tolist() == expected.argmax(axis=1).tolist()
+    reported = {name: row[name] for name in ("vote", "cosine", "blend")}
+    reported["nearest"] = row["correct"][model.best_restart_]
+    right = {
+        name: int(np.sum(model.set_params(predict_by=name).predict(problem.X.T[test]) == truth)) for name in reported
+    }
+    assert right == reported
+    assert min(right.values()) < len(test)  # with mistakes, which are the same
 
 
 def test_an_interrupted_run_goes_on_where_it_stopped(problem, monkeypatch, tmp_path):

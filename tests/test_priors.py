@@ -186,3 +186,6 @@ def test_matching_makes_the_prior_mean_of_TV_that_of_X():
     np.testing.assert_allclose(dictionary.mean.sum() * V.mean, 3.0)
     assert V.a == 1.0
     assert matching(as_data([[0.0]]), dictionary, 2) == (1.0, 1.0)  # no counts at all: a prior all the same
+    for rank in (0, 1.5):
+        with pytest.raises(ValueError, match=f"expected rank to be a whole number ≥ 1; got {rank}"):
+            matching(data, dictionary, rank)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from gsnmf import projection
-from gsnmf.projection import class_cosines, nearest_cosine, nnls, vote_shares
+from gsnmf.projection import accuracy, both_cosines, class_cosines, combine, nearest_cosine, nnls, vote_shares
 
 
 def residual(T: np.ndarray, X: np.ndarray, V: np.ndarray) -> float:
@@ -113,3 +117,87 @@ def test_votes_count_restarts_and_cosines_break_ties() -> None:
     assert tie[0].argmax() == 1
     np.testing.assert_allclose(tie, [[0.5, 0.5, 0.0]], atol=1e-5)
     np.testing.assert_allclose(tie.sum(axis=1), 1)
+
+
+def test_both_cosines_are_of_coefficients_and_of_their_roots() -> None:
+    rng = np.random.default_rng(6)
+    train, test, labels = rng.exponential(size=(5, 12)), rng.exponential(size=(5, 7)), np.arange(12) % 3
+    plain, roots = both_cosines(train, labels, test)
+    np.testing.assert_array_equal(plain, class_cosines(train, labels, test)[0])
+    np.testing.assert_array_equal(roots, class_cosines(train**0.5, labels, test**0.5)[0])
+    for signed in ((train - 1, test), (train, test - 1)):
+        assert both_cosines(signed[0], labels, signed[1]).shape == (1, 7, 3)
+
+
+def test_combining_restarts_by_hand() -> None:
+    """Two of three restarts prefer the first class by a little, the third the second by much; roots the third."""
+    plain = np.array([[[0.5, 0.4, 0.1]], [[0.5, 0.4, 0.1]], [[0.1, 0.9, 0.1]]])
+    cosines = np.stack([plain, np.tile([0.0, 0.1, 0.9], (3, 1, 1))], axis=1)
+    winners = {by: int(combine(cosines, by).argmax()) for by in ("vote", "cosine", "blend")}
+    assert winners == {"vote": 0, "cosine": 1, "blend": 2}
+    np.testing.assert_allclose(combine(cosines, "cosine"), [[1.1 / 3, 1.7 / 3, 0.1]])
+    np.testing.assert_allclose(combine(cosines, "blend"), [[1.1 / 6, 2 / 6, 0.5]])
+    with pytest.raises(ValueError, match="expected by to be one of 'vote', 'cosine', 'blend'; got 'mean'"):
+        combine(cosines, "mean")
+    with pytest.raises(ValueError, match=r"expected restarts × measures × samples × classes; got shape \(3, 1, 3\)"):
+        combine(plain, "vote")
+
+
+def test_accuracy_is_that_of_the_nearest_neighbour() -> None:
+    rng = np.random.default_rng(7)
+    T, X, new = rng.exponential(size=(8, 3)), rng.exponential(size=(8, 12)), rng.exponential(size=(8, 40))
+    labels = np.arange(12) % 3
+    predicted = nearest_cosine(nnls(T, X), labels, nnls(T, new))
+    assert accuracy(T, X, labels, new, predicted) == 1
+    assert accuracy(T, X, labels, new, np.where(np.arange(40) < 10, predicted, -1)) == 0.25
+
+
+def blas_threads() -> set[int]:
+    return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+
+
+def in_a_thread(function, *arguments, **options):
+    """threadpoolctl lets one thread at a time set limits; one that has ended is not in the way."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(function, *arguments, **options).result()
+
+
+@pytest.fixture
+def three_blas_threads():
+    """Whatever the machine has."""
+    before = in_a_thread(blas_threads).pop()
+    in_a_thread(threadpool_limits, 3, user_api="blas")
+    yield
+    in_a_thread(threadpool_limits, before, user_api="blas")
+
+
+def test_threads_that_overlap_leave_blas_as_it_was(three_blas_threads, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second call begins before the first ends, and ends after it."""
+    T, first, second = np.eye(3), np.ones((3, 1)), np.ones((3, 2))
+    pivot, first_in, second_in, first_out = projection._pivot, Event(), Event(), Event()
+    seen = []
+
+    def in_turn(G, D):
+        seen.append(blas_threads())
+        mine, others = (first_in, second_in) if D.shape[1] == 1 else (second_in, first_out)
+        mine.set()
+        assert others.wait(30)
+        return pivot(G, D)
+
+    monkeypatch.setattr(projection, "_pivot", in_turn)
+    with ThreadPoolExecutor(2) as pool:
+        one = pool.submit(nnls, T, first)
+        assert first_in.wait(30)
+        other = pool.submit(nnls, T, second)
+        np.testing.assert_allclose(one.result(), first)
+        first_out.set()
+        np.testing.assert_allclose(other.result(), second)
+    assert seen == [{1}, {1}]
+    assert blas_threads() == {3}
+    monkeypatch.setattr(projection, "_pivot", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        nnls(T, first)
+    assert blas_threads() == {3}
+    monkeypatch.setattr(projection, "_pivot", lambda G, D: (seen.append(blas_threads()), pivot(G, D))[1])
+    nnls(T, first)
+    assert seen[-1] == {1}  # the limit is free again

@@ -155,7 +155,7 @@ def nmf_gs(
     if lam_start not in ("prior", "shape"):
         raise ValueError(f"expected lam_start to be 'prior' or 'shape'; got {lam_start!r}")
     data, priors = group_sparse(X, labels, rank, a_t, b_t, small, large, scale)
-    start = cavi.start(lam=priors.coefficients.hyperprior.a) if lam_start == "shape" else None  # type: ignore[union-attr]  # it has one
+    start = cavi.start_at_shape(data, priors) if lam_start == "shape" else None
     options = {"max_steps": max_steps, "tol": tol, "accelerate": accelerate}
     return _variational(data, priors, seed, start=start, init=init, **options)
 

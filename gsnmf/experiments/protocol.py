@@ -20,7 +20,7 @@ from sklearn.model_selection import StratifiedKFold
 from tqdm import tqdm
 
 from .. import __version__
-from ..projection import class_cosines, vote_shares
+from ..projection import COMBINED, both_cosines, combine
 from .methods import METHODS, Space, resolve
 from .results import append, identity, read
 
@@ -108,9 +108,7 @@ def run_fold(X: NDArray[Any], labels: NDArray[Any], task: Mapping[str, Any]) -> 
     for name, own in zip(("correct", "roots"), np.moveaxis(cosines, 1, 0), strict=False):
         outcome[name] = [fold.right(scores) for scores in own]
     if task["restarts"] > 1:
-        outcome["vote"] = fold.right(vote_shares(cosines[:, 0]))
-        outcome["cosine"] = fold.right(cosines[:, 0].mean(axis=0))
-        outcome["blend"] = fold.right(cosines.mean(axis=(0, 1)))
+        outcome |= {name: fold.right(combine(cosines, name)) for name in COMBINED}
     if spaces[0].bound is not None:
         outcome["bound"] = [float(f"{space.bound:.8g}") for space in spaces]
     if task["bounds"]:
@@ -143,14 +141,13 @@ class _Fold(NamedTuple):
     test: NDArray[np.intp]
 
     def cosines(self, space: Space) -> NDArray[Any]:
-        """Measures × test samples × classes: the paper's cosine, and that of √v where coefficients are nonnegative.
+        """Measures × test samples × classes, `both_cosines`.
 
-        Square roots keep a few large coefficients from deciding alone. Training samples enter the space by the same
-        map as the others: with E[V] in its place, accuracies of a label-driven dictionary are several points lower.
+        Training samples enter the space by the same map as the others: with E[V] in its place, accuracies of a
+        label-driven dictionary are several points lower.
         """
         train, test = (space.project(self.X[:, part]) for part in (self.train, self.test))
-        pairs = [(train, test)] + ([(np.sqrt(train), np.sqrt(test))] if train.min() >= 0 else [])
-        return np.array([class_cosines(old, self.labels[self.train], new)[0] for old, new in pairs])
+        return both_cosines(train, self.labels[self.train], test)
 
     def right(self, scores: NDArray[Any]) -> int:
         """How many test samples have their highest score at their class."""
