@@ -41,6 +41,19 @@ def row(**changes):
     return filled | {"folds": 10, "restarts": 2, "size": 10, "correct": [8, 10]} | changes
 
 
+def interrupting(at):
+    """`run_fold` with Ctrl-C in this one of its calls, and the list of its tasks."""
+    calls = []
+
+    def interrupted(X, labels, task):
+        calls.append(task)
+        if len(calls) == at:
+            raise KeyboardInterrupt
+        return run_fold(X, labels, task)
+
+    return interrupted, calls
+
+
 def only(problem, *methods, plan=PLAN):
     return list(tasks(problem, plan, [(method, SETTINGS[method]) for method in methods]))
 
@@ -163,14 +176,7 @@ def test_the_estimator_classifies_as_the_tables_do(problem, monkeypatch):
 def test_an_interrupted_run_goes_on_where_it_stopped(problem, monkeypatch, tmp_path):
     methods = [(name, SETTINGS[name]) for name in ("pca", "nmf_gs")]
     whole = run(problem, PLAN, methods, tmp_path / "whole.jsonl", backend="sequential")
-    calls = []
-
-    def interrupted(X, labels, task):
-        calls.append(task)
-        if len(calls) == 4:
-            raise KeyboardInterrupt
-        return run_fold(X, labels, task)
-
+    interrupted, calls = interrupting(at=4)
     monkeypatch.setattr(protocol, "run_fold", interrupted)
     path = tmp_path / "parts.jsonl"
     with pytest.raises(KeyboardInterrupt):
@@ -339,15 +345,7 @@ def test_all_values_of_a_setting_are_shown(problem, monkeypatch, tmp_path, capsy
 def test_an_interrupted_command_says_what_is_saved(problem, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(commands, "load", lambda dataset, data: problem)
     monkeypatch.setattr("gsnmf.experiments.presets.presets", lambda: {"digits": SETTINGS})
-    calls = []
-
-    def interrupted(X, labels, task):
-        calls.append(task)
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        return run_fold(X, labels, task)
-
-    monkeypatch.setattr(protocol, "run_fold", interrupted)
+    monkeypatch.setattr(protocol, "run_fold", interrupting(at=3)[0])
     path = tmp_path / "r.jsonl"
     words = ["reproduce", "digits", "--methods", "pca", "--backend", "sequential", f"--out={path}"]
     assert main(words) == 130
