@@ -126,7 +126,9 @@ def congeal(
     images = as_stack(stack)
     for name, value, least in (("images", len(images), 2), ("steps", steps, 1), ("bins", bins, 2)):
         _at_least(name, value, least)
-    if not blur or min(*blur, contrast, rate, stiffness) < 0:
+    if not isinstance(blur, (tuple, list)) or not blur:
+        raise ValueError(f"expected blur to be a sequence of numbers; got {blur!r}")
+    if min(*blur, contrast, rate, stiffness) < 0:
         raise ValueError(
             f"expected blur, contrast, rate and stiffness not below 0; got {blur=}, {contrast=}, {rate=}, {stiffness=}"
         )

@@ -24,7 +24,8 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
 
     With labels, every component is bound to a class by the paper's prior (11); without (`fit(X)`), it is the
     unsupervised model, which transforms but does not predict. X is read as counts, under Poisson noise: its unit says
-    how sure it is, and pixels from 0 to 255 usually serve better than the same from 0 to 1.
+    how sure it is, and pixels from 0 to 255 usually serve better than the same from 0 to 1. A scaler before it must not
+    make new samples negative: MaxAbsScaler does not, nor MinMaxScaler(clip=True).
 
     Args:
         n_components: components in all, shared out evenly among classes; None for `per_class` of each, or, without

@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from .datasets import FACES, Dataset, load
 from .files import PathLike
+from .model.checks import whole
 
 
 class Images(NamedTuple):
@@ -98,8 +99,8 @@ class Resize:
 
     def __call__(self, images: Images) -> Images:
         """The step."""
-        if not (math.isfinite(self.factor) and self.factor > 0):
-            raise ValueError(f"expected a factor above 0; got {self.factor}")
+        if not isinstance(self.factor, (int, float)) or not (math.isfinite(self.factor) and self.factor > 0):
+            raise ValueError(f"expected a factor above 0; got {self.factor!r}")
         resize = _skimage("transform").resize
         # Rounded first: 0.1 · 30 is 3, not the 4 that ⌈3.0000000000000004⌉ would give.
         shape = [math.ceil(round(self.factor * n, 9)) for n in images.mask.shape]
@@ -136,8 +137,8 @@ class EllipseMask:
 
     def __call__(self, images: Images) -> Images:
         """The step."""
-        if not (self.height > 0 and self.width > 0):
-            raise ValueError(f"expected diameters above 0; got {self.height} and {self.width}")
+        if not all(isinstance(d, (int, float)) and d > 0 for d in (self.height, self.width)):
+            raise ValueError(f"expected diameters above 0; got {self.height!r} and {self.width!r}")
         y, x = ((2 * np.arange(n) + 1 - n) / n for n in images.mask.shape)
         inside = (y[:, None] / self.height) ** 2 + (x[None, :] / self.width) ** 2 <= 1
         return Mask(inside)(images)
@@ -155,8 +156,7 @@ class Equalise:
 
     def __call__(self, images: Images) -> Images:
         """The step."""
-        if self.levels < 2:
-            raise ValueError(f"expected at least 2 levels; got {self.levels}")
+        whole("levels", self.levels, 2)
         equalise = partial(_skimage("exposure").equalize_hist, nbins=self.levels, mask=images.mask)
         stack = np.stack([np.round(255 * equalise(image)) for image in images.stack])
         return images._replace(stack=np.where(images.mask[None], stack, 0.0))
@@ -237,6 +237,11 @@ def prepared(name: str, path: PathLike | None = None) -> Prepared:
 
 
 def _in_turn(steps: tuple[Step, ...], images: Images) -> Images:
+    if not isinstance(images, Images):
+        raise ValueError(f"expected Images, as made by as_images; got {type(images).__name__}")
+    for step in steps:
+        if isinstance(step, type) or not callable(step):
+            raise ValueError(f"expected steps such as Resize(0.5), one after the other; got {step!r}")
     return reduce(lambda before, step: step(before), steps, images)
 
 

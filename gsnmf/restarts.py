@@ -140,7 +140,9 @@ def _run_all(
     sound = [r for r, fit in enumerate(fits) if np.isfinite(fit.elbo).all()]
     broken = [fit for r, fit in enumerate(fits) if r not in sound]
     if not sound:
-        raise ValueError(f"expected a fit with a finite bound; got none out of {len(fits)}. {broken[0].message}")
+        raise ValueError(
+            f"expected a fit with a finite bound; got none out of {len(fits)}. {broken[0].message} Is X scaled well?"
+        )
     late = [fits[r] for r in sound if recipe.tol is not None and not fits[r].converged]
     said = []
     if late:

@@ -62,11 +62,13 @@ class Folded(NamedTuple):
         return jnp.einsum("ckn,nc->kn", self.V.mean, self.class_posterior(shares, temperature))
 
 
-def fold_in(X: Array, posterior: Posterior | Fit, priors: Priors, *, max_steps: int = 500, tol: float = 1e-6) -> Folded:
+def fold_in(
+    X: Array | Data, posterior: Posterior | Fit, priors: Priors, *, max_steps: int = 500, tol: float = 1e-6
+) -> Folded:
     """The coefficients of new samples, and ℒ_τ(c) of every candidate group, with q(T) and q(λ) held.
 
     Args:
-        X: features × samples, as `as_data` takes it.
+        X: features × samples, as `as_data` takes it, or the `Data` it makes, whose groups do not matter.
         posterior: what was learned, by `cavi.run` or as Gamma factors by `svi.run`.
         priors: those it was learned with. A `Gamma` on V must be the same for all samples.
         max_steps: updates at most.
@@ -85,7 +87,7 @@ def fold_in(X: Array, posterior: Posterior | Fit, priors: Priors, *, max_steps: 
         raise ValueError(f"expected tol to be a number ≥ 0; got {tol!r}")
     learned = factors_of(posterior)
     F = np.shape(learned.T[0])[0]
-    data = as_data(X)
+    data = X if isinstance(X, Data) else as_data(X)
     if data.num_features != F:
         raise ValueError(f"expected X with {F} features, as the dictionary has; got {data.num_features}")
     candidates = _candidates(F, 0 if learned.lam is None else np.shape(learned.lam[0])[1])

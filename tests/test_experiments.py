@@ -307,8 +307,13 @@ def test_values_to_vary():
         (["sweep", "orl", "--vary", "long=1"], "expected a setting of nmf_gs out of rank"),
         (["sweep", "orl", "--method", "nmf_kl"], "expected --vary NAME=V1,V2 with --method nmf_kl; got none"),
         (["sweep", "orl", "--out", "s.png"], "expected --out to name a .jsonl file; got s.png"),
-        (["reproduce", "yale"], "Yale"),
+        (["reproduce", "yale"], "expected --data PATH with yale"),
         (["reproduce", "jaffe"], "JAFFE"),
+        (
+            ["figures", "digits", "--montage", "x.foo"],
+            "expected --montage to name a .png, .pdf or .svg file; got x.foo",
+        ),
+        (["figures", "digits", "--sweep", "no.jsonl"], "expected a file of results; got no.jsonl, which is not there"),
     ],
 )
 def test_unusable_input_is_refused_before_any_work(arguments, message, capsys, monkeypatch, tmp_path):

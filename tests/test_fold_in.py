@@ -180,3 +180,8 @@ def test_wrong_input():
         folded.class_posterior([1.0, 0.0, 2.0])
     with pytest.raises(ValueError, match="expected temperature to be a positive number; got 0"):
         folded.mean(temperature=0)
+
+
+def test_data_are_taken_as_well_as_a_matrix():
+    data, priors, q = learned()
+    np.testing.assert_array_equal(fold_in(data, q, priors).bound, fold_in(data.X, q, priors).bound)

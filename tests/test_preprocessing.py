@@ -188,7 +188,12 @@ def test_refused(faces: Images, blank: Images, monkeypatch: pytest.MonkeyPatch) 
         (lambda: Mask(np.ones((2, 2), bool))(blank), r"expected a mask of booleans of shape \(116, 98\); got bool"),
         (lambda: Mask(np.zeros((116, 98), bool))(blank), "expected a mask that leaves a pixel"),
         (lambda: EllipseMask(0.0, 1.0)(blank), "expected diameters above 0"),
-        (lambda: Equalise(1)(blank), "expected at least 2 levels; got 1"),
+        (lambda: Equalise(1)(blank), "expected levels to be a whole number ≥ 2; got 1"),
+        (lambda: Resize("a")(blank), "expected a factor above 0; got 'a'"),
+        (lambda: EllipseMask("x")(blank), "expected diameters above 0; got 'x' and 1.0"),
+        (lambda: Congeal(blur=())(as_images(np.zeros((2, 8, 8)))), "expected blur to be a sequence of numbers"),
+        (lambda: apply(blank.stack, Equalise()), "expected Images, as made by as_images; got ndarray"),
+        (lambda: apply(blank, Equalise), "expected steps such as Resize"),
         (lambda: Negative()(blank._replace(stack=blank.stack + 256)), "expected grey levels from 0 to 255; got 256"),
         (lambda: faces.picture(np.zeros(5)), r"expected 10304 features, in one column or several; got shape \(5,\)"),
     ]

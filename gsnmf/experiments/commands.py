@@ -229,7 +229,12 @@ def load(dataset: str, data: Path | None) -> Problem:
     from ..preprocessing import prepared
     from .protocol import Problem
 
-    found = prepared(dataset, data)
+    try:
+        found = prepared(dataset, data)
+    except ValueError as error:
+        if data is not None:
+            raise
+        raise ValueError(f"expected --data PATH with {dataset}: {error}") from None
     return Problem(dataset, found.X, found.labels)
 
 

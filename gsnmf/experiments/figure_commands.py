@@ -105,6 +105,8 @@ def _figures(arguments: argparse.Namespace) -> int:
     fits = arguments.out / "fits"
     check_folder(fits)
     if arguments.montage is not None:
+        if arguments.montage.suffix not in (".png", ".pdf", ".svg"):
+            raise ValueError(f"expected --montage to name a .png, .pdf or .svg file; got {arguments.montage}")
         check_folder(arguments.montage.parent)
     saved: list[Path] = []
     try:
@@ -169,6 +171,10 @@ def _draw_accuracies(datasets: list[str], files: list[Path], out: Path) -> None:
             print(f"  No accuracies of {dataset} are drawn: there are no results of nmf_gs on it.")
             continue
         once = {identity(row): row for row in rows}  # files may repeat each other
+        if len({row["settings"]["large"] for row in rows}) < 2:
+            raise ValueError(
+                f"expected results of a sweep of {dataset} over two values of large or more; got one value"
+            )
         title = f"{dataset}, K = {rows[0]['settings']['rank']}"
         png, pdf = draw_accuracy(by_fold(list(once.values())), out / dataset, title)
         print(f"  {png}, {pdf.suffix}: {number(dataset, 'accuracy')}")

@@ -218,7 +218,8 @@ def run(
         with _one_thread_each(backend), parallel_config(backend=backend, n_jobs=jobs):
             pool = Parallel(return_as="generator_unordered")
             outcomes = pool(delayed(run_fold)(problem.X, problem.labels, task) for task in left)
-            with tqdm(outcomes, total=len(wanted), initial=len(done), unit="fold", disable=None) as progress:
+            every = 0.1 if sys.stderr.isatty() else 30  # seconds; a log wants fewer lines
+            with tqdm(outcomes, total=len(wanted), initial=len(done), unit="fold", mininterval=every) as progress:
                 for row in progress:
                     append(path, row)
                     done[identity(row)] = row

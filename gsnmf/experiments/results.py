@@ -38,6 +38,8 @@ def read(paths: Path | Sequence[Path]) -> list[dict[str, Any]]:
     """
     rows = []
     for path in [paths] if isinstance(paths, Path) else paths:
+        if not path.is_file():
+            raise ValueError(f"expected a file of results; got {path}, which is not there")
         for line in path.read_bytes().splitlines():
             try:
                 row = json.loads(line)
