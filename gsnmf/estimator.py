@@ -43,8 +43,8 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
             reaches higher bounds; on faces the former made the better classifier.
         lam_start: where λ starts: "prior", its prior mean, as the paper's program has it; or "shape", far weaker.
         max_iter: sweeps at most.
-        tol: relative change of the bound to stop at; None for all sweeps. Fits nearer to their optimum have been seen
-            to classify faces somewhat worse (docs/experiments.md), so that less may be more here.
+        tol: relative change of the bound to stop at; None for all sweeps. A higher bound does not mean a better
+            classifier (docs/experiments.md).
         accelerate: momentum and the scale step, for several times fewer sweeps; what is said of tol holds here too.
         transform_by: "nnls", nonnegative least squares (the paper's); or "posterior", the mean of v under the
             variational posterior with the dictionary held, averaged over the candidate classes.
