@@ -261,7 +261,7 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
     def _remember(self, matrix: NDArray[Any], index: NDArray[Any] | None, sound: list[int]) -> None:
         """What predictions compare with: training samples, which enter the space by the same map as new ones.
 
-        E[V] of the fit, which knew their labels, is at hand but costs the label-driven model 2 to 4 points of accuracy.
+        E[V] of the fit is at hand, but has seen their labels.
         """
         self._index: Any = index
         self._sound = sound  # the restarts with finite bounds

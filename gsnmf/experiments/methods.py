@@ -154,19 +154,12 @@ def nmf_gs(
     """
     if lam_start not in ("prior", "shape"):
         raise ValueError(f"expected lam_start to be 'prior' or 'shape'; got {lam_start!r}")
-    data, priors = group_sparse(X, labels, rank, a_t, b_t, small, large, scale)
+    data = as_data(X, labels)
+    rates = label_driven(rank=rank, num_groups=data.num_groups, small=small, large=large, scale=scale)
+    priors = Priors(Gamma(a_t, b_t), GroupSparse(rates))
     start = cavi.start_at_shape(data, priors) if lam_start == "shape" else None
     options = {"max_steps": max_steps, "tol": tol, "accelerate": accelerate}
     return _variational(data, priors, seed, start=start, init=init, **options)
-
-
-def group_sparse(
-    X: Array, labels: Array, rank: int, a_t: float, b_t: float, small: float, large: float, scale: float = 1e6
-) -> tuple[Data, Priors]:
-    """Data and priors of `nmf_gs`; the arguments are the same."""
-    data = as_data(X, labels)
-    rates = label_driven(rank=rank, num_groups=data.num_groups, small=small, large=large, scale=scale)
-    return data, Priors(Gamma(a_t, b_t), GroupSparse(rates))
 
 
 def _variational(data: Data, priors: Priors, seed: int, **options: Any) -> Space:

@@ -143,8 +143,7 @@ class _Fold(NamedTuple):
     def cosines(self, space: Space) -> NDArray[Any]:
         """Measures × test samples × classes, `both_cosines`.
 
-        Training samples enter the space by the same map as the others: with E[V] in its place, accuracies of a
-        label-driven dictionary are several points lower.
+        Training samples enter the space by the same map as the others: E[V] is at hand, but has seen their labels.
         """
         train, test = (space.project(self.X[:, part]) for part in (self.train, self.test))
         return both_cosines(train, self.labels[self.train], test)
@@ -174,8 +173,7 @@ def _chosen(task: Mapping[str, Any], fold: _Fold) -> dict[str, Any]:
 
     Ties go to the higher bound. `validated`: how many of the samples set aside each start had right.
     """
-    inner = StratifiedKFold(task["folds"] - 1, shuffle=True, random_state=task["run"])
-    learn, held = (fold.train[part] for part in next(inner.split(fold.train, fold.labels[fold.train])))
+    learn, held = (fold.train[part] for part in parts(fold.labels[fold.train], task["folds"] - 1, task["run"]))
     spaces, seconds = _learn(task, fold.X[:, learn], fold.labels[learn])
     aside = fold._replace(train=learn, test=held)
     validated = [aside.right(aside.cosines(space)[0]) for space in spaces]
