@@ -102,9 +102,10 @@ def load_fit(path: PathLike) -> Saved:
             arrays = {key: stored[key] for key in stored.files}
         how = {field: description[field] for field in ("num_steps", "converged", "message")}
         how["bound"] = description["bound"] if version > 1 else "augmented"
+        how["priors"] = _build(description["priors"], arrays)
         fit = Fit(_build(description["posterior"], arrays), arrays["elbo"], **how)
         axes: dict[str, Any] = {axis: np.asarray(n["values"], n["dtype"]) for axis, n in description["names"].items()}
-        saved = Saved(fit, _build(description["priors"], arrays), Names(**axes))
+        saved = Saved(fit, how["priors"], Names(**axes))
         shapes = [np.shape(q.mean) for q in (fit.posterior.T, fit.posterior.V)]
         if shapes != [(len(saved.names.feature), shapes[1][0]), (shapes[0][1], len(saved.names.sample))]:
             raise ValueError(f"factors of shapes {shapes} for other numbers of names")

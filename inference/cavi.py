@@ -116,7 +116,12 @@ def run(
         raise ValueError(f"expected callback to be a function of a Fit; got {callback!r}")
     state = _init(data, priors, key=key, start=start, init=init, rank=rank)
     seen, hyper = _see(data, priors, state)
-    fit = run_one(seen, hyper, state, max_steps, tol, accelerate, callback)
+
+    def told(fit: Fit) -> object:
+        return callback(fit._replace(priors=priors)) if callback is not None else None
+
+    fit = run_one(seen, hyper, state, max_steps, tol, accelerate, told if callback is not None else None)
+    fit = fit._replace(priors=priors)
     _warn([fit], tol)
     return fit
 
@@ -185,6 +190,7 @@ def run_many(
     else:
         pairs = zip(seen * len(keys) if shared else seen, states, strict=True)
         fits = [run_one(d, hypers[0], s, max_steps, tol, accelerate) for d, s in pairs]
+    fits = [fit._replace(priors=priors) for fit in fits]
     _warn(fits, tol)
     return fits
 

@@ -73,6 +73,7 @@ class Fit(NamedTuple):
     message: why it stopped, in a sentence.
     bound: what `elbo` holds: "augmented" (CAVI), "collapsed" (SVI; S summed out, at least as high for the same
         factors), or "log_joint" (MAP; no bound). Never compare one with another.
+    priors: those it was made with, as they were given.
     """
 
     posterior: Posterior
@@ -81,6 +82,7 @@ class Fit(NamedTuple):
     converged: bool
     message: str
     bound: str = "augmented"
+    priors: Priors | None = None
 
 
 def rank_of(posterior: Any) -> int:

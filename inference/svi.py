@@ -142,7 +142,7 @@ def run(
     if not converged:
         warnings.warn(message, ConvergenceWarning, stacklevel=2)
     kind = "log_joint" if family == "map" else "collapsed"
-    return Fit(candidates[best], elbo, len(elbo), converged, message, kind)
+    return Fit(candidates[best], elbo, len(elbo), converged, message, kind, raw[1])
 
 
 def _check(family: str, key: Array, num_steps: int, num_particles: int, num_samples: int) -> str:
