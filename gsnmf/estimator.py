@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted, check_non_negative, valida
 from . import parameters
 from .inference import fold_in
 from .model import Priors
+from .model.priors import is_grouped
 from .projection import COMBINED, both_cosines, combine
 from .restarts import Recipe, by_bound, by_validation, draw_seeds, hold_out, represent
 
@@ -265,8 +266,8 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         """
         self._index: Any = index
         self._sound = sound  # the restarts with finite bounds
-        grouped = self.priors_.coefficients.hyperprior is not None
-        self._shares = np.bincount(index) / len(index) if grouped and index is not None else None
+        grouped = index is not None and is_grouped(self.priors_)
+        self._shares = np.bincount(index) / len(index) if index is not None and grouped else None
         self._map = self.transform_by
         self._coefficients: dict[int, NDArray[Any]] = {}  # by restart
         if index is not None:

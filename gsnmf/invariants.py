@@ -9,7 +9,8 @@ import numpy as np
 from scipy.special import gammaln
 
 from .inference import Posterior, invariants
-from .model import Data, Priors
+from .model import Data, Gamma, Priors
+from .model.priors import canonical, is_grouped
 
 ENTRIES = 2**24  # of TV over draws that are held at once
 
@@ -75,8 +76,8 @@ def own_groups(data: Data, priors: Priors, rank: int) -> np.ndarray | None:
 
     Components × groups, of truth values.
     """
-    rate = priors.coefficients.hyperprior
-    if rate is None:
+    rate = canonical(priors).coefficients.hyperprior
+    if not is_grouped(priors) or not isinstance(rate, Gamma):
         return None
     a = np.broadcast_to(np.asarray(rate.a, float), (rank, data.num_groups))
     own: np.ndarray = (a == a.min(axis=1, keepdims=True)) & (a < a.max(axis=1, keepdims=True))

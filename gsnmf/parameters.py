@@ -13,6 +13,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from .model import Priors
 from .model.checks import whole
+from .model.priors import is_grouped
 from .projection import COMBINED
 from .restarts import SHAPES, Recipe
 
@@ -70,7 +71,7 @@ def check_restarts(estimator: Any, y: ArrayLike | None) -> None:
 
 def check_class_posterior(priors: Priors) -> None:
     """Refuse priors under which classes are all the same."""
-    if priors.coefficients.hyperprior is None:
+    if not is_grouped(priors):
         got = type(priors.coefficients).__name__
         raise ValueError(f"expected priors with GroupSparse coefficients for predict_by='model'; got {got}")
 

@@ -17,8 +17,9 @@ import numpy as np
 from numpyro.infer import MCMC
 from scipy.optimize import linear_sum_assignment
 
+from ..model.conjugacy import rate_shape
 from ..model.data import Data
-from ..model.priors import Priors
+from ..model.priors import Gamma, Given, Priors
 from ..model.problem import prepare
 from ..model.types import Array
 from .posterior import Fit, Posterior, factors_of, rank_of
@@ -125,10 +126,21 @@ def means(result: Any) -> dict[str, np.ndarray]:
 def blocks(data: Data, priors: Priors, rank: int) -> np.ndarray:
     """A number for every component, the same for those whose hyperparameters are the same."""
     data, priors, K = prepare(data, priors, rank)
-    of_V, columns = priors.coefficients.hyperparameters(data)
-    rows = [np.broadcast_to(x, (data.num_features, K)).T for x in priors.dictionary]
-    rows += [np.broadcast_to(x, (K, columns)) for x in of_V]
+    family = priors.coefficients
+    size = rate_shape(family, data, K) or (K, data.num_samples)
+    rows = [np.broadcast_to(x, (data.num_features, K)).T for x in _numbers(priors.dictionary)]
+    of_V = family if family.hyperprior is None else family.hyperprior
+    rows += [np.broadcast_to(np.broadcast_to(x, size), (K, size[1])) for x in _numbers(of_V)]
     return np.asarray(np.unique(np.concatenate(rows, axis=1), axis=0, return_inverse=True)[1]).ravel()
+
+
+def _numbers(prior: Any) -> list[np.ndarray]:
+    """What tells a prior's entries apart: parameters; of any distribution, log densities here and there."""
+    if isinstance(prior, Gamma):
+        return [np.asarray(x) for x in prior]
+    if isinstance(prior, Given):  # rounded, as equal entries may be computed in different ways
+        return [np.asarray(prior.law.log_prob(x), float).round(4) for x in (0.3, 1.0, 3.0)]
+    return []
 
 
 def permutation(mine: dict[str, np.ndarray], to: dict[str, np.ndarray], block: np.ndarray) -> np.ndarray:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from ..model.conjugacy import expected, negative_kl, require_closed_forms
 from ..model.data import Data
-from ..model.priors import Priors, negative_kl
+from ..model.priors import Priors
 from ..model.problem import prepare
 from ..model.special import digamma
 from ..model.types import Array
@@ -25,12 +26,13 @@ def prior_terms(data: Observed, priors: Priors, q: Transposed) -> Array:
 
     −Σ_i (Σ_ν E_T)(Σ_τ E_V) − KL(q(T) ‖ p(T)) − E KL(q(V) ‖ p(V | λ)) − KL(q(λ) ‖ p(λ)).
     """
-    terms = _by_component(negative_kl(q.T, priors.dictionary.expected().transpose()), axis=1)
-    terms += _by_component(negative_kl(q.V, priors.coefficients.expected(q.lam, data).transpose()), axis=0)
+    terms = _by_component(negative_kl(q.T, expected(priors.dictionary).transpose()), axis=1)
+    terms += _by_component(negative_kl(q.V, expected(priors.coefficients, q.lam, data).transpose()), axis=0)
     terms -= expected_totals(data, q.T, q.V)
-    if q.lam is not None and priors.coefficients.hyperprior is not None:
-        terms += negative_kl(q.lam, priors.coefficients.hyperprior.expected()).sum(axis=1)
-    return jnp.sum(terms)
+    total = jnp.sum(terms)
+    if q.lam is not None:
+        total += jnp.sum(negative_kl(q.lam, expected(priors.coefficients.hyperprior)))
+    return total
 
 
 def moved_log_ratio(S: Allocation, old: Moments, new: Moments) -> Array:
@@ -65,6 +67,7 @@ def bound(data: Data, priors: Priors, posterior: Posterior) -> float:
         posterior: the factors, as in `Fit.posterior`.
     """
     data, priors, K = prepare(data, priors, rank_of(posterior))
+    require_closed_forms(priors, "the augmented bound")
     return float(_bound(observe(data), priors, transposed(match(posterior, data, priors, K))))
 
 

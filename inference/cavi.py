@@ -12,6 +12,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from ..model.checks import whole
+from ..model.conjugacy import require_closed_forms
 from ..model.data import Data
 from ..model.priors import Priors
 from ..model.problem import prepare
@@ -47,6 +48,7 @@ def init(
     if isinstance(begun, Posterior) and rank is None:
         rank = rank_of(begun)
     ready, hyper, K = prepare(data, priors, rank)
+    require_closed_forms(hyper, "coordinate ascent")
     if isinstance(begun, Posterior):
         m = jax.jit(moments)(observe(ready), transposed(match(begun, ready, hyper, K)))
     else:

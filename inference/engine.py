@@ -71,7 +71,7 @@ def accelerated(data: Observed, priors: Priors, state: State) -> tuple[State, Bo
     ones. A plain sweep and the scale step cannot lower the bound, so what is kept never falls, but for rounding.
     """
     q, S = sweep(data, priors, state.moments)
-    q = rescale(priors, q)
+    q = rescale(data, priors, q)
     m = moments(data, q)
     terms = data.base + prior_terms(data, priors, q)
     elbo = terms + moved_log_ratio(S, state.moments, m)

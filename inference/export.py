@@ -12,9 +12,10 @@ from numpyro.infer import MCMC
 from numpyro.infer.util import log_density
 
 from ..model.checks import whole
+from ..model.conjugacy import rate_shape
 from ..model.data import Data
 from ..model.generative import group_sparse_nmf
-from ..model.priors import Priors
+from ..model.priors import Priors, canonical
 from ..model.problem import prepare
 from ..model.types import Array
 from .alignment import align as align_components
@@ -24,7 +25,7 @@ from .guide import guide
 from .posterior import Fit, Posterior, factors_of, match, rank_of
 from .starts import check_key
 
-DIMS = {"T": ("feature", "component"), "V": ("component", "sample"), "lam": ("component", "group")}
+DIMS: dict[str, tuple] = {"T": ("feature", "component"), "V": ("component", "sample"), "lam": ()}  # λ: by family
 STATS = {"num_steps": "n_steps", "accept_prob": "acceptance_rate", "adapt_state.step_size": "step_size"}  # as in ArviZ
 LIKELIHOODS = ("entry", "sample", None)
 ALIGN = ("chain", "draw", None)
@@ -62,8 +63,8 @@ def to_arviz(
     Groups: posterior (T, V, lam), posterior_predictive (X), log_likelihood (X), observed_data (X), and sample_stats: of
     MCMC what the sampler recorded, and if it recorded nothing the log joint density `lp`; of a `Fit` the trace of its
     bound by `step`, under the name of the bound (`augmented_bound`, `collapsed_bound`, `log_joint`). Dims: feature,
-    component, sample, group. `sample` is a column of X: `az.extract` needs `combined=False`, as it would use that name
-    for draws.
+    component, sample, group, or others that a family's λ has. `sample` is a column of X: `az.extract` needs
+    `combined=False`, as it would use that name for draws.
 
     Draws of a MAP estimate are one point over and over: `az.loo` has nothing to weigh there, and 1.x refuses it.
     A variational posterior is narrower than the true one: what ArviZ says of its draws (`az.loo`, `az.compare`) is only
@@ -114,7 +115,8 @@ def to_arviz(
         used = {dim for dims, _ in variables.values() for dim in dims}
         return xarray.Dataset(variables, {d: values for d, values in coords.items() if d in used}, _attributes(result))
 
-    groups = {"posterior": dataset({site: (("chain", "draw", *DIMS[site]), x) for site, x in draws.items()})}
+    axes = {**DIMS, "lam": canonical(priors).coefficients.axes}
+    groups = {"posterior": dataset({site: (("chain", "draw", *axes[site]), x) for site, x in draws.items()})}
     looks = Looks(log_likelihood, posterior_predictive, not stats and isinstance(result, MCMC))
     found = _predict(draws, data, priors, key_X, looks)
     if looks.joint:
@@ -173,10 +175,11 @@ def _trace(result: Fit | Posterior) -> dict[str, tuple]:
 
 
 def _check_shapes(draws: dict[str, np.ndarray], data: Data, priors: Priors) -> None:
-    _, _, K = prepare(data, priors, draws["T"].shape[-1])
-    wanted = {"T": (data.num_features, K), "V": (K, data.num_samples), "lam": (K, data.num_groups)}
+    _, ready, K = prepare(data, priors, draws["T"].shape[-1])
+    wanted = {"T": (data.num_features, K), "V": (K, data.num_samples)}
+    size = rate_shape(ready.coefficients, data, K)
+    wanted |= {} if size is None else {"lam": size}
     found = {site: x.shape[2:] for site, x in draws.items()}
-    wanted = {s: shape for s, shape in wanted.items() if s != "lam" or priors.coefficients.hyperprior is not None}
     if found != wanted:
         raise ValueError(f"expected draws of shapes {wanted} for these data and priors; got {found}")
 

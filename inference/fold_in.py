@@ -18,8 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..model.checks import whole
+from ..model.conjugacy import Rate, expected, negative_kl, require_closed_forms
 from ..model.data import Data, Names, as_data
-from ..model.priors import Gamma, Priors, Rate, negative_kl
+from ..model.priors import Gamma, Priors, canonical
 from ..model.problem import prepare
 from ..model.types import Array
 from .poisson import Observed, allocate, expected_totals, exposure_of_V, observe
@@ -90,8 +91,12 @@ def fold_in(
     data = X if isinstance(X, Data) else as_data(X)
     if data.num_features != F:
         raise ValueError(f"expected X with {F} features, as the dictionary has; got {data.num_features}")
-    candidates = _candidates(F, 0 if learned.lam is None else np.shape(learned.lam[0])[1])
+    axes = canonical(priors).coefficients.axes
+    if learned.lam is not None and "sample" in axes:
+        raise ValueError("expected priors whose λ new samples share with those that were fitted; got one λ per sample")
+    candidates = _candidates(F, np.shape(learned.lam[0])[1] if learned.lam is not None and "group" in axes else 0)
     candidates, priors, _ = prepare(candidates, priors, rank_of(learned))
+    require_closed_forms(priors, "folding in")
     gammas = all(isinstance(q, Gamma) for q in (learned.T, learned.lam or learned.T))
     if (learned.lam is None) != (priors.coefficients.hyperprior is None) or not gammas:
         raise ValueError("expected the priors that the posterior was learned with, and Gamma factors; got others")
@@ -112,7 +117,7 @@ def _candidates(num_features: int, num_groups: int) -> Data:
 @jax.jit
 def _fold(X: Array, T: Gamma, priors: Priors, lam: Any, candidates: Data, max_steps: Array, tol: Array) -> Folded:
     """All samples at once under one group after another: nothing larger than X is formed but what is returned."""
-    rate = priors.coefficients.expected(lam, candidates).transpose()
+    rate = expected(priors.coefficients, lam, candidates).transpose()
     K, C = T.a.shape[0], candidates.num_samples
     each = Rate(*(jnp.broadcast_to(field, (C, K)) for field in rate))
     seen = jax.vmap(lambda x: observe(Data(x[:, None], None, candidates.names)))(X)

@@ -21,6 +21,7 @@ from numpyro import handlers
 from numpyro.infer.mcmc import MCMCKernel
 from numpyro.util import is_prng_key
 
+from ..model.conjugacy import moves_rates, require_closed_forms, scaling, update
 from ..model.data import Data
 from ..model.generative import group_sparse_nmf
 from ..model.priors import Gamma, Priors
@@ -79,6 +80,7 @@ class Gibbs(MCMCKernel):
     ) -> GibbsState:
         """The state of one chain, or of several for several keys."""
         data, priors, K = self._prepare(*model_args, **model_kwargs)
+        require_closed_forms(priors, "Gibbs sampling")
         require_counts(data)
 
         def one(key: Array, z: Sites | None) -> GibbsState:
@@ -111,16 +113,16 @@ def sweep(key: Array, data: Data, priors: Priors, z: Sites, scale_move: bool = T
     dictionary, coefficients = priors
     thinning, units, scale = jax.random.split(key, 3)
     S = thin(thinning, data.X, z["T"], z["V"])
-    lam = coefficients.update(z["V"], data)
+    lam = update(coefficients, z["V"], data)
     # The shapes depend on S and on how many samples there are, not on the values of T, V and λ. So one call draws for
     # all three, and the scales are put in one after the other: JAX's sampler takes seconds to compile.
     shapes = [dictionary.shape + S.T, coefficients.shape + S.V] + ([] if lam is None else [lam.a])
     T, V, *rest = _standard_gammas(units, shapes)
     T = positive(T / (dictionary.rates() + z["V"].sum(axis=1)[None, :]))
     V = positive(V / (coefficients.rates(z.get("lam"), data) + T.sum(axis=0)[:, None]))
-    lam = coefficients.update(V, data)
+    lam = update(coefficients, V, data)
     z = {"T": T, "V": V} | ({} if lam is None else {"lam": positive(rest[0] * lam.b)})
-    return rescale(scale, priors, z) if scale_move else z
+    return rescale(scale, data, priors, z) if scale_move else z
 
 
 class Counts(NamedTuple):
@@ -157,23 +159,24 @@ def thin(key: Array, X: Array, T: Array, V: Array) -> Counts:
     )
 
 
-def rescale(key: Array, priors: Priors, z: Sites) -> Sites:
+def rescale(key: Array, data: Data, priors: Priors, z: Sites) -> Sites:
     """The scale move: (t_·i, v_i·, λ_i·) → (γt, v/γ, γλ) with γ_i from its exact conditional.
 
     A component stays where it is if the move would take a number of it out of those that the precision has: an exact
     move still, of the posterior on those numbers.
     """
     T, V, lam = z["T"], z["V"], z.get("lam")
-    gamma = draw_scale(key, *priors.scaling(_point(T), _point(V), None if lam is None else _point(lam)))
+    gamma = draw_scale(key, *scaling(priors, _point(T), _point(V), None if lam is None else _point(lam), data))
+    moved = moves_rates(priors.coefficients)
 
     def move(gamma: Array) -> Sites:
         across, along = gamma[None, :], gamma[:, None]  # components are T's columns, and the rows of V and λ
-        return {"T": T * across, "V": V / along} | ({} if lam is None else {"lam": lam * along})
+        return {"T": T * across, "V": V / along} | ({"lam": lam * along} if moved else {})
 
     info = np.finfo(T.dtype)
     inside = {site: (x >= info.tiny) & (x <= info.max) for site, x in move(gamma).items()}
     fits = jnp.stack([x.all(axis=0 if site == "T" else 1) for site, x in inside.items()]).all(axis=0)
-    return move(jnp.where(fits, gamma, 1))
+    return z | move(jnp.where(fits, gamma, 1))
 
 
 def draw_prior(key: Array, data: Data, priors: Priors, rank: int) -> Sites:

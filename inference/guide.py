@@ -12,7 +12,8 @@ import numpyro.distributions as dist
 from numpyro.distributions import constraints
 
 from ..model.data import Data
-from ..model.priors import Gamma, Priors
+from ..model.generative import rate_plates
+from ..model.priors import Gamma, Priors, canonical
 from ..model.problem import require_counts
 from ..model.types import Array
 from .factors import Correlated
@@ -62,12 +63,11 @@ def guide(posterior: Posterior | Fit, *, together: bool = False) -> Callable[...
         draws = {}
         with feature, numpyro.plate("component", K, dim=-1):
             draws["T"] = numpyro.sample("T", each["T"])
-        with numpyro.plate("component", K, dim=-2):
-            if q.lam is not None:
-                with numpyro.plate("group", q.lam[0].shape[1], dim=-1):
-                    draws["lam"] = numpyro.sample("lam", each["lam"])
-            with sample:
-                draws["V"] = numpyro.sample("V", each["V"])
+        if q.lam is not None:
+            with rate_plates(canonical(priors).coefficients.axes, *q.lam[0].shape):
+                draws["lam"] = numpyro.sample("lam", each["lam"])
+        with numpyro.plate("component", K, dim=-2), sample:
+            draws["V"] = numpyro.sample("V", each["V"])
         if augmented:
             with feature, sample:
                 draws["S"] = numpyro.sample("S", _counts(data, q))

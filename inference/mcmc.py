@@ -14,6 +14,7 @@ from numpyro.infer.mcmc import MCMCKernel
 from numpyro.infer.util import unconstrain_fn
 
 from ..model.checks import whole
+from ..model.conjugacy import require_closed_forms
 from ..model.data import Data
 from ..model.generative import group_sparse_nmf
 from ..model.priors import Gamma, Priors
@@ -22,7 +23,7 @@ from ..model.types import Array
 from .gibbs import Gibbs, Sites, positive
 from .guide import guide
 from .posterior import Fit, Posterior, match, rank_of
-from .starts import Start, check_key, fill
+from .starts import Start, check_key, fill, first_rates
 
 __all__ = ["Gibbs", "run_gibbs", "run_nuts"]
 
@@ -145,6 +146,7 @@ def run_gibbs(
     """
     options = _options(num_warmup, num_samples, num_chains, thinning, chain_method, progress_bar)
     problem = _begin(data, priors, key, rank, start, init, num_chains)
+    require_closed_forms(problem.priors, "Gibbs sampling")
     require_counts(data)
     return _run(Gibbs(scale_move), problem, options)
 
@@ -196,7 +198,7 @@ def _drawn(key: Array, q: Posterior, data: Data, priors: Priors) -> Sites:
 def _filled(means: Start, given: Start | None, data: Data, priors: Priors) -> Sites:
     """The means as values, positive; λ, unless it was given, is made to fit V."""
     z = {site: jnp.asarray(E, data.X.dtype) + 1e-12 for site, E in means._asdict().items() if E is not None}
-    lam = priors.coefficients.update(z["V"], data)
+    lam = first_rates(priors, z["V"], data)
     return z if lam is None or (given is not None and given.lam is not None) else z | {"lam": lam.mean}
 
 

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..model.conjugacy import rate_shape
 from ..model.data import Data
 from ..model.priors import Gamma, Priors
 
@@ -21,7 +22,7 @@ class Posterior(NamedTuple):
 
     T: features × components.
     V: components × samples.
-    lam: components × groups; None for a family of coefficients without λ.
+    lam: components × groups, or as the family of coefficients has it; None for one without λ.
 
     The other families of `svi.run` have other factors here (see `factors`), read in the same way.
     """
@@ -108,8 +109,9 @@ def match(posterior: Posterior, data: Data, priors: Priors, rank: int, kind: typ
             "(the means will do: start=cavi.start(T=posterior.T.mean, V=..., lam=...))"
         )
     shapes = {"T": (data.num_features, rank), "V": (rank, data.num_samples)}
-    if priors.coefficients.hyperprior is not None:
-        shapes["lam"] = (rank, data.num_groups)
+    size = rate_shape(priors.coefficients, data, rank)
+    if size is not None:
+        shapes["lam"] = size
     found = {site: np.shape(q.mean) for site, q in posterior._asdict().items() if q is not None}
     if found != shapes:
         raise ValueError(f"expected a posterior of shapes {shapes} for these data and priors; got {found}")

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from ..model.conjugacy import rate_shape, stand_in, update
 from ..model.data import Data
-from ..model.priors import Priors
+from ..model.priors import Gamma, Given, Priors, canonical
 from ..model.problem import prepare
 from ..model.types import Array
 from .sweep import Moments
@@ -52,10 +53,17 @@ def start_at_shape(data: Data, priors: Priors, rank: int | None = None) -> Start
     >>> start_at_shape(data, Priors(Gamma(1.0, 1.0), GroupSparse(Gamma(2.0, 1e6))), rank=1).lam.tolist()
     [[2.0, 2.0]]
     """
-    K, hyperprior = prepare(data, priors, rank)[2], priors.coefficients.hyperprior
-    if hyperprior is None:
-        return None
-    return Start(lam=np.broadcast_to(np.asarray(hyperprior.a, float), (K, data.num_groups)))
+    K, family = prepare(data, priors, rank)[2], canonical(priors).coefficients
+    size = rate_shape(family, data, K)
+    return None if size is None else Start(lam=np.broadcast_to(np.asarray(stand_in(family.hyperprior).a, float), size))
+
+
+def first_rates(priors: Priors, V: Array, data: Data) -> Gamma | None:
+    """q(λ) given V, from which to start; about the prior's median where the family has no closed form."""
+    family = priors.coefficients
+    if family.hyperprior is None or hasattr(family, "collect"):
+        return update(family, V, data)
+    return stand_in(family.hyperprior)
 
 
 def fill(start: Start | None, data: Data, priors: Priors, K: int, key: Array | None, init: str) -> Start:
@@ -70,16 +78,16 @@ def fill(start: Start | None, data: Data, priors: Priors, K: int, key: Array | N
         raise ValueError(
             f"expected start as made by cavi.start(T=..., V=..., lam=...), or a Fit or Posterior; got {type(start)}"
         )
-    hyperprior = priors.coefficients.hyperprior
-    if hyperprior is None and given.lam is not None:
-        raise ValueError(f"expected no lam, as {type(priors.coefficients).__name__} coefficients have none; got one")
-    shapes = {"T": (data.num_features, K), "V": (K, data.num_samples), "lam": (K, data.num_groups)}
+    priors = canonical(priors)
+    family, size = priors.coefficients, rate_shape(priors.coefficients, data, K)
+    if size is None and given.lam is not None:
+        raise ValueError(f"expected no lam, as {type(family).__name__} coefficients have none; got one")
+    shapes: dict[str, Any] = {"T": (data.num_features, K), "V": (K, data.num_samples), "lam": size}
     for name, values in given._asdict().items():
         _check_mean(name, values, shapes[name])
     lam = given.lam
-    if hyperprior is not None:
-        mean = np.asarray(hyperprior.a, float) * np.asarray(hyperprior.b, float)
-        lam = np.broadcast_to(mean if lam is None else np.asarray(lam, float), shapes["lam"])
+    if size is not None:
+        lam = np.broadcast_to(_mean(family.hyperprior) if lam is None else np.asarray(lam, float), size)
     if given.T is not None and given.V is not None:
         return Start(given.T, given.V, lam)
     if key is None:
@@ -103,8 +111,7 @@ def first_moments(means: Start, dtype: Any) -> Moments:
 def _random(data: Data, priors: Priors, K: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Exponential draws: T about its prior mean, V scaled so that TV has the mean of X."""
     F, N = data.X.shape
-    a, b = priors.dictionary
-    T = np.asarray(a, float) * np.asarray(b, float) * rng.exponential(size=(F, K))
+    T = _mean(priors.dictionary) * rng.exponential(size=(F, K))
     V = rng.exponential(size=(K, N)) * np.mean(np.asarray(data.X), dtype=float) / (K * T.mean())
     return T, V
 
@@ -114,12 +121,11 @@ def _groups(data: Data, priors: Priors, K: int, rng: np.random.Generator) -> tup
 
     A component is bound to the group whose prior mean of λ is least; where all are alike, groups take turns.
     """
-    hyperprior = priors.coefficients.hyperprior
-    if hyperprior is None:
-        raise ValueError("expected coefficients with groups for init='groups'; got a family without λ")
+    family = priors.coefficients
+    if family.hyperprior is None or "group" not in family.axes:
+        raise ValueError("expected coefficients with groups for init='groups'; got a family without λ of groups")
     X, membership = np.asarray(data.X, float), np.asarray(data.membership)
-    rate = np.asarray(hyperprior.a, float) * np.asarray(hyperprior.b, float)
-    rate = np.broadcast_to(rate, (K, data.num_groups))
+    rate = np.broadcast_to(_mean(family.hyperprior), (K, data.num_groups))
     alike = rate.min(axis=1) == rate.max(axis=1)
     home = np.where(alike, np.arange(K) * data.num_groups // K, rate.argmin(axis=1))
     T = np.empty((X.shape[0], K))
@@ -131,6 +137,12 @@ def _groups(data: Data, priors: Priors, K: int, rng: np.random.Generator) -> tup
     per_home = np.maximum(np.bincount(home, minlength=data.num_groups)[home], 1)[:, None]
     V = np.where(at_home, 1.0, 0.02) / per_home * rng.uniform(0.5, 1.5, size=at_home.shape)
     return T, V
+
+
+def _mean(prior: Gamma | Given) -> np.ndarray:
+    """A prior's mean, or of one without closed forms its median, in double precision."""
+    a, b = stand_in(prior)
+    return np.asarray(np.asarray(a, float) * np.asarray(b, float))
 
 
 METHODS = {"random": _random, "groups": _groups}

@@ -28,7 +28,7 @@ from .collapsed import estimate, log_weights
 from .factors import Correlated, LogNormal, Point, near_gamma, near_log_normal, spread
 from .guide import guide
 from .posterior import Fit, Posterior, factors_of, match, rank_of
-from .starts import Start, check_key, fill
+from .starts import Start, check_key, fill, first_rates
 
 __all__ = ["run"]
 
@@ -110,7 +110,7 @@ def run(
         rank = rank_of(begun)
     raw, (data, priors, K) = (data, priors), prepare(data, priors, rank)
     if family == "map":
-        _check_bounded(data, priors)
+        _check_bounded(data, priors, K)
     if isinstance(begun, Posterior):
         q = match(begun, data, priors, K, tuple)
     else:
@@ -155,11 +155,15 @@ def _check(family: str, key: Array, num_steps: int, num_particles: int, num_samp
     return NAMES[family]
 
 
-def _check_bounded(data: Data, priors: Priors) -> None:
+def _check_bounded(data: Data, priors: Priors, rank: int) -> None:
     """A Gamma of shape below 1 has infinite density at 0: then there is no most probable value."""
-    shapes = {"dictionary.a": priors.dictionary.a, "the shape of coefficients": priors.coefficients.shape}
-    if priors.coefficients.hyperprior is not None:
-        shapes["the shape of λ given V, aˡ + N_c,"] = priors.coefficients.hyperprior.a + data.group_sizes
+    dictionary, family = priors
+    shapes = {"dictionary.a": dictionary.a} if isinstance(dictionary, Gamma) else {}
+    if hasattr(family, "shape"):
+        shapes["the shape of coefficients"] = family.shape
+    lam = first_rates(priors, jnp.ones((rank, data.num_samples)), data)
+    if lam is not None and isinstance(family.hyperprior, Gamma):
+        shapes["the shape of λ given V, aˡ + N_c,"] = lam.a
     for name, shape in shapes.items():
         if np.min(shape) < 1:
             raise ValueError(
@@ -170,7 +174,7 @@ def _check_bounded(data: Data, priors: Priors) -> None:
 def _posterior(means: Start, given: Start | None, data: Data, priors: Priors) -> Posterior:
     """Gammas about these means; λ at its optimum given V, unless its mean was given."""
     E_T, E_V = (jnp.maximum(jnp.asarray(E, data.X.dtype), 1e-12) for E in (means.T, means.V))
-    lam = priors.coefficients.update(E_V, data)
+    lam = first_rates(priors, E_V, data)
     if given is not None and given.lam is not None:
         lam = near_gamma(jnp.maximum(jnp.asarray(means.lam, data.X.dtype), 1e-12), SPREAD)
     return Posterior(near_gamma(E_T, SPREAD), near_gamma(E_V, SPREAD), lam)

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from ..model.conjugacy import moves_rates, scaling, update
 from ..model.priors import Gamma, Priors
 from ..model.types import Array
 from .poisson import Allocation, Observed, allocate, exposure_of_T, exposure_of_V
@@ -50,20 +51,21 @@ def sweep(data: Observed, priors: Priors, m: Moments) -> tuple[Transposed, Alloc
     T = Gamma(dictionary.a + S.T, 1 / (dictionary.rates() + jnp.exp(m.exposure)))
     rates = jnp.transpose(coefficients.rates(None if m.lam is None else jnp.exp(m.lam), data))
     V = Gamma(jnp.transpose(coefficients.shape) + S.V, 1 / (rates + exposure_of_V(data, T)))
-    return Transposed(T, V, coefficients.update(V.mean.T, data)), S
+    return Transposed(T, V, update(coefficients, V.mean.T, data)), S
 
 
-def rescale(priors: Priors, q: Transposed) -> Transposed:
+def rescale(data: Observed, priors: Priors, q: Transposed) -> Transposed:
     """The scale step (parameter expansion): (t_·i, v_i·, λ_i·) → (γt, v/γ, γλ) with the best γ_i.
 
-    It leaves the likelihood alone, and p(V | λ) where there is a λ, so that in log γ the bound is A log γ − Pγ − Q/γ,
-    concave, with A, P, Q from the priors that it does change. Its maximiser γ = (A + √(A² + 4PQ)) / 2P cannot lower it.
+    It leaves the likelihood alone, and p(V | λ) where components have their own λ, so that in log γ the bound is
+    A log γ − Pγ − Q/γ, concave, with A, P, Q from the priors that it does change. Its maximiser
+    γ = (A + √(A² + 4PQ)) / 2P cannot lower it.
     """
-    power, rate, inverse = priors.scaling(q.T.transpose(), q.V.transpose(), q.lam)
+    power, rate, inverse = scaling(priors, q.T.transpose(), q.V.transpose(), q.lam, data)
     root = jnp.abs(power) + jnp.sqrt(power**2 + 4 * rate * inverse)  # of one sign: no digits are lost
     gamma = jnp.where(power > 0, root, 2 * inverse) / jnp.where(power > 0, 2 * rate, root)
     across, along = gamma[None, :], gamma[:, None]  # components are the rows of T and λ, and V's columns
-    lam = None if q.lam is None else Gamma(q.lam.a, q.lam.b * along)
+    lam = Gamma(q.lam.a, q.lam.b * along) if q.lam is not None and moves_rates(priors.coefficients) else q.lam
     return Transposed(Gamma(q.T.a, q.T.b * along), Gamma(q.V.a, q.V.b / across), lam)
 
 

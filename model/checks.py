@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+
+from .types import Array
 
 
 def whole(name: str, value: Any, least: int) -> int:
@@ -16,3 +20,15 @@ def whole(name: str, value: Any, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
         raise ValueError(f"expected {name} to be a whole number ≥ {least}; got {value!r}")
     return int(value)
+
+
+def positive(name: str, values: Array) -> None:
+    """Refuse what is not positive and finite in the precision that JAX is set to."""
+    if isinstance(values, jax.core.Tracer):  # inside someone's jit: there are no values to look at
+        return
+    array = np.asarray(values)
+    dtype = jnp.result_type(float)
+    with np.errstate(over="ignore"):
+        if array.dtype.kind not in "biuf" or not (np.isfinite(array.astype(dtype)) & (array.astype(dtype) > 0)).all():
+            shown = np.array2string(array, threshold=6)
+            raise ValueError(f"expected {name} to be positive and finite in {dtype.name}; got {shown}")

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 import numpyro
 import numpyro.distributions as dist
 
+from .conjugacy import conditional, rate_shape
 from .data import Data
-from .priors import Priors
+from .priors import Axes, Priors
 from .problem import prepare, require_counts
 from .types import Array
+
+
+def rate_plates(axes: Axes, rows: int, columns: int) -> ExitStack:
+    """The plates of λ; an axis of which there is but one, such as "all_samples", needs none."""
+    plates = ExitStack()
+    for axis, length, dim in zip(axes, (rows, columns), (-2, -1), strict=True):
+        if not axis.startswith("all_"):
+            plates.enter_context(numpyro.plate(axis, length, dim=dim))
+    return plates
 
 
 def group_sparse_nmf(data: Data, priors: Priors, rank: int | None = None, augmented: bool = False) -> Array:
@@ -18,8 +30,8 @@ def group_sparse_nmf(data: Data, priors: Priors, rank: int | None = None, augmen
         λ_ic ~ Gamma(aˡ_ic, bˡ_ic)          v_iτ ~ Exponential(rate λ_{i z_τ})
         x_ντ ~ Poisson(Σ_i t_νi v_iτ)
 
-    Sites T, V, lam and X; plates feature, component, sample and group. With another family of coefficients V is
-    drawn as that family says. With `augmented`, the counts s_ντi ~ Poisson(t_νi v_iτ) are a site S too (features ×
+    Sites T, V, lam and X; plates feature, component, sample and group. With other priors T, λ and V are drawn as
+    those say. With `augmented`, the counts s_ντi ~ Poisson(t_νi v_iτ) are a site S too (features ×
     samples × components), and X is their sum; this needs X to be whole numbers.
 
     X is observed. To draw it instead, as in a prior predictive, hide it:
@@ -40,9 +52,13 @@ def group_sparse_nmf(data: Data, priors: Priors, rank: int | None = None, augmen
     sample = numpyro.plate("sample", data.num_samples, dim=-1)
     with feature, numpyro.plate("component", K, dim=-1):
         T: Array = numpyro.sample("T", priors.dictionary.broadcast(data.num_features, K).distribution())
-    lam = priors.coefficients.sample_rate(data, K)
+    family, lam = priors.coefficients, None
+    size = rate_shape(family, data, K)
+    if size is not None:
+        with rate_plates(family.axes, *size):
+            lam = numpyro.sample("lam", family.hyperprior.broadcast(*size).distribution())
     with numpyro.plate("component", K, dim=-2), sample:
-        V: Array = numpyro.sample("V", priors.coefficients.conditional(lam, data, K))
+        V: Array = numpyro.sample("V", conditional(family, lam, data, K))
     with feature, sample:
         if augmented:
             S: Array = numpyro.sample("S", dist.Poisson(T[:, None, :] * V.T[None, :, :]).to_event(1))

@@ -1,32 +1,41 @@
-"""What we believe before seeing X: the prior families, and the paper's prior (11).
+"""What we believe before seeing X: the prior families of T and V.
 
-To the rest of the library a family of coefficients V is the few things below, and no more; the dictionary T has a
-`Gamma` prior. A prior on V that is swapped is swapped here.
+The dictionary T has a `Gamma`, or any NumPyro distribution on the positive numbers. So may V; or a family of its own,
+which is the few things below and no more, and is swapped here. `conjugacy` makes of them what algorithms need.
 
-    hyperparameters(data)         the Gamma that holds its numbers, and how many columns that broadcasts to
-    sample_rate(data, rank)       its NumPyro statement for λ; None when it has no such site
-    conditional(lam, data, rank)  V given λ, as a NumPyro distribution
-    shape, rates(lam, data)       the same: Gamma with this shape and this rate, which is linear in λ
-    expected(lam, data)           the same under q(λ), as a `Rate`: what the bound needs of it
-    hyperprior                    the Gamma prior of λ
-    update(V, data)               q(λ) given E[V]; with V itself, the full conditional of λ
-    scaling(V, lam)               its part of what the scale step needs to know, by component
+    hyperprior              the prior of λ, a Gamma or a NumPyro distribution; None when there is no λ
+    axes                    what the rows and columns of λ are, from "component" or "all_components" and from "group",
+                            "sample" or "all_samples"
+
+and either what V is given λ, which is enough for SVI and NUTS,
+
+    conditional(lam, data)  a NumPyro distribution that broadcasts to components × samples
+
+or closed forms as well, and with a Gamma for hyperprior every algorithm: v_iτ ~ Gamma with this shape and rate, where
+the rate of every v is one of the λ (or known, without λ).
+
+    shape                   of v
+    rates(lam, data)        the rate of each v, components × samples or what broadcasts to it
+    collect(V, data)        Σ of v over those that have the same λ, in the shape of λ
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
+import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro
 import numpyro.distributions as dist
+from numpyro.distributions.transforms import PowerTransform
 
-from .checks import whole
+from .checks import positive, whole
 from .data import Data
-from .special import digamma, gammaln, log_entropy
+from .special import digamma
 from .types import Array
+
+Axes: TypeAlias = tuple[str, str]
 
 
 class Grouped(Protocol):
@@ -34,26 +43,12 @@ class Grouped(Protocol):
 
     @property
     def membership(self) -> Array: ...  # noqa: D102 (as in `Data`)
-    @property
-    def group_sizes(self) -> Array: ...  # noqa: D102 (as in `Data`)
-
-
-class Rate(NamedTuple):
-    """A Gamma prior with shape a and an uncertain rate r: a, E[r] and E[log r]."""
-
-    a: Array
-    mean: Array
-    log_mean: Array
-
-    def transpose(self) -> Rate:
-        """The same with its two axes exchanged."""
-        return Rate(*map(jnp.transpose, self))
 
 
 class Gamma(NamedTuple):
     """Gamma(a, b): shape a and **scale** b, as in the paper's Appendix A; mean ab.
 
-    A prior on T or on V (then the model is Cemgil's, without groups and without λ), and every factor of a
+    A prior on T, on λ, or on V (then the model is Cemgil's, without groups and without λ), and every factor of a
     `Posterior`. The parameters broadcast: scalars, or any shape that NumPy broadcasts to the matrix.
 
     >>> float(Gamma(2.0, 3.0).mean)
@@ -95,12 +90,10 @@ class Gamma(NamedTuple):
     def hyperprior(self) -> None:
         """There is no λ, so no prior of it."""
 
-    def hyperparameters(self, data: Data) -> tuple[Gamma, int]:
-        """Itself, components × samples."""
-        return self, data.num_samples
-
-    def sample_rate(self, data: Data, rank: int) -> None:
-        """A Gamma prior has no λ."""
+    @property
+    def axes(self) -> Axes:
+        """Its own, on V: components × samples."""
+        return "component", "sample"
 
     @property
     def shape(self) -> Array:
@@ -111,46 +104,60 @@ class Gamma(NamedTuple):
         """The rate 1/b, whatever the group."""
         return 1 / self.b
 
-    def conditional(self, lam: Array | None, data: Data, rank: int) -> dist.Distribution:
-        """v_iτ ~ Gamma(a, b), whatever the group."""
-        return self.broadcast(rank, data.num_samples).distribution()
 
-    def expected(self, lam: Gamma | None = None, data: Grouped | None = None) -> Rate:
-        """The rate is known: 1/b."""
-        return Rate(self.a, 1 / self.b, -jnp.log(self.b))
+class Given(NamedTuple):
+    """A prior that is a NumPyro distribution on the positive numbers; it has no closed forms.
 
-    def update(self, V: Array, data: Grouped) -> None:
-        """There is no q(λ)."""
+    Nobody has to write it: a distribution is taken wherever a `Gamma` is, and becomes this.
+    """
 
-    def scaling(self, V: Gamma, lam: Gamma | None) -> tuple[Array, Array, Array]:
-        """v → v/γ changes log p(V) by A log γ − Pγ − Q/γ on average: A = −Σ_τ a, P = 0, Q = Σ_τ E_V/b."""
-        power = -jnp.broadcast_to(self.a, V.a.shape).sum(axis=1)
-        return power, jnp.zeros_like(power), (V.mean / self.b).sum(axis=1)
+    law: dist.Distribution
+
+    @property
+    def name(self) -> str:
+        """What NumPyro calls it."""
+        return type(_unexpanded(self.law)).__name__
+
+    def broadcast(self, *shape: int) -> Given:
+        """The same, of this shape."""
+        return Given(self.law.expand(shape))
+
+    def distribution(self) -> dist.Distribution:
+        """The distribution."""
+        return self.law
+
+    @property
+    def hyperprior(self) -> None:
+        """There is no λ, so no prior of it."""
+
+    @property
+    def axes(self) -> Axes:
+        """Its own, on V: components × samples."""
+        return "component", "sample"
+
+    def conditional(self, lam: None, data: Data) -> dist.Distribution:
+        """The distribution, whatever the group."""
+        return self.law
 
 
 class GroupSparse(NamedTuple):
     """v_iτ ~ Exponential(rate λ_ic) for a sample τ of group c, λ_ic ~ `rate`: the paper's prior on V.
 
-    rate: a Gamma, components × groups (or whatever broadcasts to that).
+    rate: a Gamma, or any NumPyro distribution on the positive numbers; components × groups, or whatever broadcasts to
+        that. `by_scale` turns a prior of 1/λ into one of λ.
     """
 
-    rate: Gamma
+    rate: Any
 
     @property
-    def hyperprior(self) -> Gamma:
+    def hyperprior(self) -> Any:
         """The prior of λ."""
         return self.rate
 
-    def hyperparameters(self, data: Data) -> tuple[Gamma, int]:
-        """The rate's, components × groups."""
-        if data.num_groups == 0:
-            raise ValueError("expected data with groups, as_data(X, groups), for a GroupSparse prior; got data without")
-        return self.rate, data.num_groups
-
-    def sample_rate(self, data: Data, rank: int) -> Array:
-        """λ_ic ~ Gamma(aˡ_ic, bˡ_ic)."""
-        with numpyro.plate("component", rank, dim=-2), numpyro.plate("group", data.num_groups, dim=-1):
-            return numpyro.sample("lam", self.rate.broadcast(rank, data.num_groups).distribution())
+    @property
+    def axes(self) -> Axes:
+        """Components × groups."""
+        return "component", "group"
 
     @property
     def shape(self) -> float:
@@ -158,76 +165,190 @@ class GroupSparse(NamedTuple):
         return 1.0
 
     def rates(self, lam: Array, data: Grouped) -> Array:
-        """r_iτ = Σ_c λ_ic Δ_τc."""
+        """r_iτ = Σ_c λ_ic Δ_τc, as every sample has one group."""
         return lam @ data.membership.T
 
-    def conditional(self, lam: Array, data: Data, rank: int) -> dist.Distribution:
-        """v_iτ ~ Exponential(rate r_iτ)."""
-        return dist.Exponential(self.rates(lam, data))
-
-    def expected(self, lam: Any, data: Grouped) -> Rate:
-        """E[r] = E_Λ Δᵀ and E[log r] = L_Λ Δᵀ: an equality, as every sample has one group."""
-        return Rate(self.shape, self.rates(lam.mean, data), self.rates(lam.log_mean, data))
-
-    def update(self, V: Array, data: Grouped) -> Gamma:
-        """q(λ_ic) = Gamma(aˡ + N_c, (1/bˡ + Σ_{τ∈c} E[v_iτ])⁻¹)."""
-        a = self.rate.a + data.group_sizes[None, :]
-        b = 1 / (1 / self.rate.b + V @ data.membership)
-        return Gamma(jnp.broadcast_to(a, b.shape), b)
-
-    def scaling(self, V: Gamma, lam: Any) -> tuple[Array, Array, Array]:
-        """(v, λ) → (v/γ, γλ) leaves p(V | λ) alone, and changes log p(λ) by A = Σ_c aˡ, P = Σ_c E_Λ/bˡ, Q = 0."""
-        power = jnp.broadcast_to(self.rate.a, lam.a.shape).sum(axis=1)
-        return power, (lam.mean / self.rate.b).sum(axis=1), jnp.zeros_like(power)
+    def collect(self, V: Array, data: Grouped) -> Array:
+        """Σ_{τ∈c} v_iτ."""
+        return V @ data.membership
 
 
-class Coefficients(Protocol):
-    """What the library asks of a conjugate family on V; see the top of this file."""
+class Relevance(NamedTuple):
+    """v_iτ ~ Exponential(rate λ_i), λ_i ~ `rate`: automatic relevance determination, without groups.
+
+    rate: a Gamma or NumPyro distribution, components × 1.
+    """
+
+    rate: Any
 
     @property
-    def hyperprior(self) -> Gamma | None: ...  # noqa: D102 (documented at the top of the file)
-    def hyperparameters(self, data: Data) -> tuple[Gamma, int]: ...  # noqa: D102 (as above)
-    def sample_rate(self, data: Data, rank: int) -> Array | None: ...  # noqa: D102 (as above)
+    def hyperprior(self) -> Any:
+        """The prior of λ."""
+        return self.rate
+
+    @property
+    def axes(self) -> Axes:
+        """Components × 1."""
+        return "component", "all_samples"
+
+    @property
+    def shape(self) -> float:
+        """1: exponential."""
+        return 1.0
+
+    def rates(self, lam: Array, data: Grouped) -> Array:
+        """λ_i, whatever the sample."""
+        return lam
+
+    def collect(self, V: Array, data: Grouped) -> Array:
+        """Σ_τ v_iτ."""
+        return V.sum(axis=1, keepdims=True)
+
+
+class Exponential(NamedTuple):
+    """v_iτ ~ Exponential(rate): of a rate that is known, or of one λ for all that is learned.
+
+    rate: a number or what broadcasts to components × samples, which is `Gamma(1, 1/rate)`, on T or on V; or on V a
+        Gamma or NumPyro distribution, the prior of λ.
+    """
+
+    rate: Any
+
+    @property
+    def hyperprior(self) -> Any:
+        """The prior of λ."""
+        return self.rate
+
+    @property
+    def axes(self) -> Axes:
+        """1 × 1."""
+        return "all_components", "all_samples"
+
+    @property
+    def shape(self) -> float:
+        """1: exponential."""
+        return 1.0
+
+    def rates(self, lam: Array, data: Grouped) -> Array:
+        """λ, whatever the component and the sample."""
+        return lam
+
+    def collect(self, V: Array, data: Grouped) -> Array:
+        """Σ_iτ v_iτ."""
+        return V.sum(keepdims=True)
+
+
+class Family(Protocol):
+    """What the library asks of a prior on V; see the top of this file. Closed forms are in `Conjugate`."""
+
+    @property
+    def hyperprior(self) -> Any: ...  # noqa: D102 (documented at the top of the file)
+    @property
+    def axes(self) -> Axes: ...  # noqa: D102 (as above)
+
+
+class Conjugate(Family, Protocol):
+    """What it asks besides for closed forms."""
+
     @property
     def shape(self) -> Array: ...  # noqa: D102 (as above)
     def rates(self, lam: Array, data: Grouped) -> Array: ...  # noqa: D102 (as above)
-    def conditional(self, lam: Array, data: Data, rank: int) -> dist.Distribution: ...  # noqa: D102 (as above)
-    def expected(self, lam: Gamma | None, data: Grouped) -> Rate: ...  # noqa: D102 (as above)
-    def update(self, V: Array, data: Grouped) -> Gamma | None: ...  # noqa: D102 (as above)
-    def scaling(self, V: Gamma, lam: Gamma | None) -> tuple[Array, Array, Array]: ...  # noqa: D102 (as above)
+    def collect(self, V: Array, data: Grouped) -> Array: ...  # noqa: D102 (as above)
 
 
 class Priors(NamedTuple):
     """The priors of the two factors of X ≈ TV.
 
-    dictionary: `Gamma` on T, features × components.
-    coefficients: `GroupSparse` or `Gamma` on V.
+    dictionary: on T, features × components: `Gamma`, or any NumPyro distribution on the positive numbers.
+    coefficients: on V, components × samples: `GroupSparse`, `Relevance`, `Exponential`, `Gamma`, a family of your own,
+        or such a distribution.
+
+    With a `Gamma` dictionary and a family that has closed forms every algorithm works; else `svi.run` and
+    `mcmc.run_nuts` do. NumPyro's own Gamma and Exponential count as ours.
 
     >>> Priors(dictionary=Gamma(0.6, 20.0), coefficients=Gamma(1.0, 1.0)).dictionary.a
     0.6
     """
 
-    dictionary: Gamma
-    coefficients: Coefficients
-
-    def scaling(self, T: Gamma, V: Gamma, lam: Gamma | None) -> tuple[Array, Array, Array]:
-        """By how much (t_·i, v_i·, λ_i·) → (γt, v/γ, γλ) changes log p(T, V, λ) on average: A log γ − Pγ − Q/γ.
-
-        Returns A, P and Q of every component; the likelihood does not see such a change.
-        """
-        a, b = self.dictionary
-        power, rate, inverse = self.coefficients.scaling(V, lam)
-        return power + jnp.broadcast_to(a, T.a.shape).sum(axis=0), rate + Gamma(T.a, T.b / b).total(axis=0), inverse
+    dictionary: Any
+    coefficients: Any
 
 
-def negative_kl(q: Gamma, prior: Rate) -> Array:
-    """−KL(q ‖ p) = E log p + H(q), elementwise, averaged over an uncertain rate r of p.
+def by_scale(prior: dist.Distribution) -> Any:
+    """The prior of λ = 1/θ when θ has this one: for group *scales*, the means of V.
 
-    a (E[log x] + E[log r]) − E[r] E[x] − log Γ(a) + h(α) for p = Gamma(a, 1/r), q = Gamma(α, β), where
-    h(α) = H(q) − E[log x] = α + log Γ(α) − α ψ(α).
+    An inverse Gamma on scales is a Gamma on rates, the conjugate prior in other words; of others only SVI and NUTS
+    know.
+
+    Args:
+        prior: a NumPyro distribution on the positive numbers.
+
+    >>> by_scale(dist.InverseGamma(2.0, 4.0))
+    Gamma(a=2.0, b=0.25)
     """
-    # E[r] β first: both are often constant along an axis.
-    return prior.a * (q.log_mean + prior.log_mean) - (prior.mean * q.b) * q.a - gammaln(prior.a) + log_entropy(q.a)
+    _check_law("the prior of scales", prior)
+    if isinstance(prior, dist.InverseGamma):
+        return Gamma(prior.concentration, 1 / prior.rate)
+    return dist.TransformedDistribution(prior, PowerTransform(-1.0))
+
+
+def canonical(priors: Any) -> Priors:
+    """The same priors in our own words: NumPyro distributions as `Gamma` where they are one, else as `Given`."""
+    if not isinstance(priors, Priors):
+        raise ValueError(f"expected Priors(dictionary=Gamma(...), coefficients=...); got {priors!r}")
+    dictionary, coefficients = (_canonical(f"the {name}", prior) for name, prior in priors._asdict().items())
+    if not isinstance(dictionary, (Gamma, Given)):
+        raise ValueError(f"expected the dictionary to be a Gamma or a NumPyro distribution; got {priors.dictionary!r}")
+    stated = hasattr(coefficients, "conditional") or (hasattr(coefficients, "rates") and hasattr(coefficients, "shape"))
+    if isinstance(coefficients, type) or not hasattr(coefficients, "axes") or not stated:
+        raise ValueError(
+            "expected coefficients to be GroupSparse, Relevance, Exponential, Gamma, another family of V or a NumPyro "
+            f"distribution; got {priors.coefficients!r}"
+        )
+    return Priors(dictionary, coefficients)
+
+
+def is_grouped(priors: Priors) -> bool:
+    """Whether V depends on the group of a sample."""
+    family = canonical(priors).coefficients
+    return family.hyperprior is not None and "group" in family.axes
+
+
+def _canonical(name: str, prior: Any) -> Any:
+    if isinstance(prior, dist.Distribution):
+        _check_law(name, prior)
+        base = _unexpanded(prior)
+        if isinstance(base, dist.Gamma):
+            return Gamma(base.concentration, 1 / base.rate).broadcast(*prior.batch_shape)
+        if isinstance(base, dist.Exponential):
+            return Gamma(1.0, 1 / base.rate).broadcast(*prior.batch_shape)
+        return Given(prior)
+    if isinstance(prior, Exponential) and not isinstance(prior.rate, (Gamma, Given, dist.Distribution)):
+        positive(f"{name}' rate", prior.rate)
+        rate = prior.rate if isinstance(prior.rate, jax.Array) else np.asarray(prior.rate, float)
+        return Gamma(1.0, 1 / rate)
+    if hasattr(prior, "_asdict") and not isinstance(prior, (Gamma, Given, type)):
+        return type(prior)(*(_canonical(f"{name}' {field}", value) for field, value in prior._asdict().items()))
+    return prior
+
+
+def _unexpanded(law: dist.Distribution) -> dist.Distribution:
+    """The distribution before it was given a larger shape."""
+    return _unexpanded(law.base_dist) if isinstance(law, dist.ExpandedDistribution) else law
+
+
+def _check_law(name: str, law: Any) -> None:
+    """Refuse what is no distribution of single numbers on all of (0, ∞)."""
+    if not isinstance(law, dist.Distribution):
+        raise ValueError(f"expected {name} to be a NumPyro distribution; got {law!r}")
+    support = law.support
+    lowest = getattr(support, "lower_bound", None)
+    on_half_line = isinstance(lowest, (int, float)) and lowest == 0 and not hasattr(support, "upper_bound")
+    if law.event_shape or law.is_discrete or not on_half_line:
+        raise ValueError(
+            f"expected {name} to be a distribution of single numbers on all of (0, ∞); got {type(law).__name__} with "
+            f"support {support}" + (f" and event shape {law.event_shape}" if law.event_shape else "")
+        )
 
 
 def label_driven(

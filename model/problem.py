@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .checks import whole
+from .checks import positive, whole
+from .conjugacy import rate_shape
 from .data import Data
-from .priors import Gamma, Priors
-from .types import Array
+from .priors import Axes, Gamma, Given, Priors, canonical
+
+Parameters: TypeAlias = dict[str, tuple[Any, Axes]]  # values and axes by name
 
 
 def prepare(data: Data, priors: Priors, rank: int | None = None) -> tuple[Data, Priors, int]:
@@ -26,35 +28,21 @@ def prepare(data: Data, priors: Priors, rank: int | None = None) -> tuple[Data, 
     known = not isinstance(data.X, jax.core.Tracer)
     if known and data.X.dtype.itemsize > size and np.asarray(data.X).max() > largest:  # NumPy's, as we may be in a jit
         raise ValueError(f"expected X below {largest:.1e}, the largest number at this precision; got {data.X.max()}")
-    if not isinstance(priors, Priors) or not isinstance(priors.dictionary, Gamma):
-        raise ValueError(f"expected Priors(dictionary=Gamma(...), coefficients=...); got {priors!r}")
-    if isinstance(priors.coefficients, type) or not hasattr(priors.coefficients, "hyperparameters"):
-        raise ValueError(f"expected coefficients to be GroupSparse or Gamma; got {priors.coefficients!r}")
+    priors = canonical(priors)
     # Lists are trees to JAX; here they are matrices.
-    priors = jax.tree.map(lambda x: np.asarray(x) if isinstance(x, list) else x, priors, is_leaf=_is_list)
-    gamma, columns = priors.coefficients.hyperparameters(data)
-    matrices = {  # name: (values, rows, columns), None for the axis of components
-        **{f"dictionary.{k}": (v, data.num_features, None) for k, v in _fields(priors.dictionary)},
-        **{f"coefficients.{k}": (v, None, columns) for k, v in _fields(gamma)},
-    }
-    for name, (values, _, _) in matrices.items():
-        _check_positive(name, values)
-    axis = {name: -1 if rows else -2 for name, (_, rows, _) in matrices.items()}  # the axis of components
-    K = _rank({n: np.shape(v)[axis[n]] for n, (v, _, _) in matrices.items() if np.ndim(v) >= -axis[n]}, rank)
-    for name, (values, rows, cols) in matrices.items():
-        shape = (rows or K, cols or K)
-        try:
-            fits = np.broadcast_shapes(np.shape(values), shape) == shape
-        except ValueError:
-            fits = False
-        if not fits:
-            axes = (
-                "features × components"
-                if rows
-                else "components × " + ("groups" if priors.coefficients.hyperprior else "samples")
-            )
-            raise ValueError(f"expected {name} to broadcast to {axes}, {shape}; got shape {np.shape(values)}")
-    return _cast(data), _cast(jax.tree.map(_two_axes, priors)), K
+    priors = jax.tree.map(lambda x: np.asarray(x) if isinstance(x, list) else x, priors, is_leaf=_is_whole)
+    family = priors.coefficients
+    if "group" in family.axes and data.num_groups == 0:
+        name = type(family).__name__
+        raise ValueError(f"expected data with groups, as_data(X, groups), for a {name} prior; got data without")
+    of_V = family if family.hyperprior is None else family.hyperprior
+    matrices = _parameters("dictionary", priors.dictionary, ("feature", "component"))
+    matrices |= _parameters("coefficients", of_V, family.axes)
+    for name, (values, _) in matrices.items():
+        positive(name, values)
+    K = _rank(matrices, rank)
+    _check_shapes(matrices, data, K)
+    return _cast(data), _cast(_two_axes(priors, data, K)), K
 
 
 def has_counts(data: Data) -> bool:
@@ -68,33 +56,59 @@ def require_counts(data: Data) -> None:
         raise ValueError("expected X to hold whole numbers for the augmented model; got fractions")
 
 
-def _two_axes(x: Array) -> Array:
-    return jnp.atleast_2d(x) if isinstance(x, jax.Array) else np.atleast_2d(x)
+def _two_axes(priors: Priors, data: Data, K: int) -> Priors:
+    """All numbers with two axes; distributions, which know their own shape, of the full one."""
+    family = priors.coefficients
+    sizes: Any = rate_shape(family, data, K) or (K, data.num_samples)
+    if isinstance(priors.dictionary, Given):
+        priors = priors._replace(dictionary=priors.dictionary.broadcast(data.num_features, K))
+    family = jax.tree.map(lambda x: x.broadcast(*sizes) if isinstance(x, Given) else x, family, is_leaf=_is_whole)
+
+    def two(x: Any) -> Any:
+        if isinstance(x, Given):
+            return x
+        return jnp.atleast_2d(x) if isinstance(x, jax.Array) else np.atleast_2d(x)
+
+    turned: Priors = jax.tree.map(two, priors._replace(coefficients=family), is_leaf=_is_whole)
+    return turned
 
 
-def _is_list(x: Any) -> bool:
-    return isinstance(x, list)
+def _is_whole(x: Any) -> bool:
+    """Lists, and distributions, whose insides are NumPyro's affair."""
+    return isinstance(x, (list, Given))
 
 
-def _fields(gamma: Gamma) -> list[tuple[str, Any]]:
-    if not isinstance(gamma, Gamma):
-        raise ValueError(f"expected hyperparameters as Gamma(a, b); got {gamma!r}")
-    return list(gamma._asdict().items())
+def _parameters(name: str, prior: Any, axes: Axes) -> Parameters:
+    """The numbers of a prior by name, and their axes; of a distribution its shape speaks for them."""
+    if isinstance(prior, Given):
+        return {name: (np.broadcast_to(1.0, prior.law.batch_shape), axes)}
+    if isinstance(prior, Gamma):
+        return {f"{name}.{k}": (v, axes) for k, v in prior._asdict().items()}
+    if hasattr(prior, "axes"):  # a family without λ: what it is made of is its own affair
+        return {}
+    raise ValueError(f"expected the prior of λ to be a Gamma or a NumPyro distribution; got {prior!r}")
 
 
-def _check_positive(name: str, values: Array) -> None:
-    if isinstance(values, jax.core.Tracer):  # inside someone's jit: there are no values to look at
-        return
-    array = np.asarray(values)
-    dtype = jnp.result_type(float)
-    with np.errstate(over="ignore"):
-        if array.dtype.kind not in "biuf" or not (np.isfinite(array.astype(dtype)) & (array.astype(dtype) > 0)).all():
-            shown = np.array2string(array, threshold=6)
-            raise ValueError(f"expected {name} to be positive and finite in {dtype.name}; got {shown}")
+def _check_shapes(matrices: Parameters, data: Data, K: int) -> None:
+    """Refuse numbers that do not broadcast to the axes they belong to."""
+    lengths = {"feature": data.num_features, "component": K, "sample": data.num_samples, "group": data.num_groups}
+    for name, (values, axes) in matrices.items():
+        shape = tuple(lengths.get(axis, 1) for axis in axes)
+        try:
+            fits = np.broadcast_shapes(np.shape(values), shape) == shape
+        except ValueError:
+            fits = False
+        if not fits:
+            said = " × ".join(axis.replace("_", " ") if axis.startswith("all_") else f"{axis}s" for axis in axes)
+            raise ValueError(f"expected {name} to broadcast to {said}, {shape}; got shape {np.shape(values)}")
 
 
-def _rank(declared: dict[str, int], rank: int | None) -> int:
+def _rank(matrices: Parameters, rank: int | None) -> int:
     """K, from the lengths that the priors' component axes declare and the rank asked for."""
+    declared = {}
+    for name, (values, axes) in matrices.items():
+        if "component" in axes and np.ndim(values) >= 2 - axes.index("component"):
+            declared[name] = int(np.shape(values)[axes.index("component") - 2])
     lengths = {length for length in declared.values() if length != 1}
     lengths |= set() if rank is None else {whole("rank", rank, 1)}
     if len(lengths) > 1:

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 import pytest
 
-from gsnmf.model import Gamma, GroupSparse, Priors, as_data, label_driven
+from gsnmf.model import Exponential, Gamma, GroupSparse, Priors, Relevance, as_data, label_driven
 
 jax.config.update("jax_platforms", "cpu")
 
@@ -38,10 +38,20 @@ def golden():
         return dict(file)
 
 
-@pytest.fixture(params=["group sparse", "gamma"])
+# A conjugate prior on V of each kind, for any number of groups.
+FAMILIES = {
+    "group sparse": GroupSparse(Gamma(2.0, 0.5)),
+    "gamma": Gamma(1.5, 2.0),
+    "relevance": Relevance(Gamma(2.0, 0.5)),
+    "exponential": Exponential(0.7),
+    "exponential, learned": Exponential(Gamma(2.0, 0.5)),
+}
+
+
+@pytest.fixture(params=FAMILIES)
 def family(request):
-    """A prior on V of each kind, for three groups."""
-    return {"group sparse": GroupSparse(Gamma(2.0, 0.5)), "gamma": Gamma(1.5, 2.0)}[request.param]
+    """Each of them in turn."""
+    return FAMILIES[request.param]
 
 
 def problem(seed, F=12, N=15, K=4, C=3, mean=5.0, fractions=False):

@@ -40,13 +40,15 @@ def allocation(X, log_T, log_V):
     return p
 
 
-def bound(X, z, T, V, lam, p, prior_T, prior_V, terms=None):
+def bound(X, z, T, V, lam, p, prior_T, prior_V, terms=None, rows=None):
     """ℒ(q) = E log p(X, S, T, V, λ) + H(q), for any factors and any q(S).
 
     prior_T: (a, b) matrices. prior_V: (a, b) of λ, components × groups; or of V, components × samples, if lam is None.
+    The λ of v_in is that of row rows[i] and column z[n]; rows are components when left out.
     """
     F, N = X.shape
     K = V[0].shape[0]
+    rows = np.arange(K) if rows is None else rows
     out = dict.fromkeys(("x", "T", "V", "lam"), 0.0)
     for f in range(F):
         for n in range(N):
@@ -66,10 +68,10 @@ def bound(X, z, T, V, lam, p, prior_T, prior_V, terms=None):
             if lam is None:
                 out["V"] += log_gamma_density(prior_V[0][i, n], prior_V[1][i, n], x, log_x)
             else:
-                out["V"] += log_mean(lam, i, z[n]) - mean(lam, i, z[n]) * x
+                out["V"] += log_mean(lam, rows[i], z[n]) - mean(lam, rows[i], z[n]) * x
             out["V"] += gamma_entropy(V, i, n)
     if lam is not None:
-        for i in range(K):
+        for i in range(lam[0].shape[0]):
             for c in range(lam[0].shape[1]):
                 a, b = prior_V[0][i, c], prior_V[1][i, c]
                 out["lam"] += log_gamma_density(a, b, mean(lam, i, c), log_mean(lam, i, c)) + gamma_entropy(lam, i, c)

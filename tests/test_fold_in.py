@@ -11,7 +11,7 @@ from scipy.special import digamma, gammaln, softmax
 from gsnmf.inference import cavi, fold_in
 from gsnmf.inference.posterior import Posterior
 from gsnmf.model import Gamma, GroupSparse, Priors, as_data, matching
-from gsnmf.model.priors import negative_kl
+from gsnmf.model.conjugacy import expected, negative_kl
 
 
 def learned(family=None, seed=0, max_steps=20):
@@ -118,8 +118,8 @@ def test_training_samples_under_their_own_group_give_the_fit_back():
     data, priors, q = learned(max_steps=20000)
     folded = fold_in(data.X, q, priors, tol=0.0, max_steps=20000)
     z = data.membership.argmax(axis=1)
-    rest = jnp.sum(negative_kl(q.T, priors.dictionary.expected()))
-    rest += jnp.sum(negative_kl(q.lam, priors.coefficients.rate.expected()))
+    rest = jnp.sum(negative_kl(q.T, expected(priors.dictionary)))
+    rest += jnp.sum(negative_kl(q.lam, expected(priors.coefficients.rate)))
     own = folded.bound[np.arange(len(z)), z].sum()
     np.testing.assert_allclose(own + rest, cavi.bound(data, priors, q), rtol=1e-9)
     own_V = np.stack([folded.V.mean[c, :, n] for n, c in enumerate(z)], axis=1)

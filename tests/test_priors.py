@@ -4,8 +4,20 @@ import numpyro.distributions as dist
 import pytest
 import scipy.stats
 
-from gsnmf.model import Gamma, GroupSparse, Priors, as_data, label_driven, matching, relative_rates
-from gsnmf.model.priors import negative_kl
+from gsnmf.model import (
+    Exponential,
+    Gamma,
+    GroupSparse,
+    Priors,
+    Relevance,
+    as_data,
+    by_scale,
+    label_driven,
+    matching,
+    relative_rates,
+)
+from gsnmf.model.conjugacy import expected, negative_kl
+from gsnmf.model.priors import canonical
 from gsnmf.model.problem import prepare
 
 A, B = np.array([0.1, 1.0, 30.0]), np.array([3.0, 1e-3, 1e6])
@@ -22,7 +34,7 @@ def test_gamma_moments_are_those_of_shape_and_scale():
 def test_negative_kl_agrees_with_numpyro():
     q, p = Gamma(A, B), Gamma(A[::-1] + 0.5, 2 * B)
     np.testing.assert_allclose(
-        negative_kl(q, p.expected()), -dist.kl_divergence(q.distribution(), p.distribution()), rtol=1e-10
+        negative_kl(q, expected(p)), -dist.kl_divergence(q.distribution(), p.distribution()), rtol=1e-10
     )
 
 
@@ -114,9 +126,24 @@ BAD_PRIORS = {
         None,
     ),
     r"Priors\(dictionary=Gamma": ((OK, OK), 2),
-    r"Priors\(dictionary=Gamma.*got Priors\(dictionary=GroupSparse": (Priors(GroupSparse(OK), OK), 2),
-    "coefficients to be GroupSparse or Gamma; got 3": (Priors(OK, 3), 2),
-    r"hyperparameters as Gamma\(a, b\); got 2.0": (Priors(OK, GroupSparse(2.0)), 2),
+    r"the dictionary to be a Gamma or a NumPyro distribution; got GroupSparse": (Priors(GroupSparse(OK), OK), 2),
+    "the dictionary to be a Gamma or a NumPyro distribution; got Exponential": (Priors(Exponential(OK), OK), 2),
+    "coefficients to be GroupSparse, Relevance, .* or a NumPyro distribution; got 3": (Priors(OK, 3), 2),
+    "coefficients to be GroupSparse, .*; got <class .*GroupSparse": (Priors(OK, GroupSparse), 2),
+    r"prior of λ to be a Gamma or a NumPyro distribution; got 2.0": (Priors(OK, GroupSparse(2.0)), 2),
+    r"rate to be positive and finite in float64; got -1": (Priors(OK, Exponential(-1.0)), 2),
+    r"the dictionary to be a distribution of single numbers on all of .* got Normal": (Priors(dist.Normal(), OK), 2),
+    r"on all of .* got Uniform with support": (Priors(OK, dist.Uniform(0.0, 1.0)), 2),
+    r"on all of .* got Poisson": (Priors(OK, GroupSparse(dist.Poisson(1.0))), 2),
+    r"on all of .* got Independent .* event shape \(2,\)": (Priors(dist.Gamma(np.ones(2)).to_event(1), OK), 2),
+    r"coefficients to broadcast to components × groups, \(4, 3\); got shape \(4, 6\)": (
+        Priors(OK, GroupSparse(dist.HalfCauchy(V))),
+        None,
+    ),
+    r"coefficients.a to broadcast to components × all samples, \(4, 1\); got shape \(4, 3\)": (
+        Priors(OK, Relevance(Gamma(L, 1.0))),
+        None,
+    ),
 }
 
 
@@ -189,3 +216,38 @@ def test_matching_makes_the_prior_mean_of_TV_that_of_X():
     for rank in (0, 1.5):
         with pytest.raises(ValueError, match=f"expected rank to be a whole number ≥ 1; got {rank}"):
             matching(data, dictionary, rank)
+
+
+def test_numpyros_gammas_and_exponentials_are_ours():
+    """So that closed forms apply to them."""
+    rate = np.array([[2.0, 4.0]])
+    law = dist.Gamma(3.0, rate).expand((5, 2))
+    priors = canonical(Priors(law, GroupSparse(dist.Exponential(4.0))))
+    np.testing.assert_allclose(priors.dictionary.a, np.full((5, 2), 3.0))
+    np.testing.assert_allclose(priors.dictionary.b, np.broadcast_to(1 / rate, (5, 2)))
+    np.testing.assert_allclose(priors.coefficients.rate, (1.0, 0.25))
+    x = np.array([[0.3, 2.0]])
+    np.testing.assert_allclose(priors.dictionary.distribution().log_prob(x), law.log_prob(x))
+    np.testing.assert_allclose(canonical(Priors(OK, Exponential([4.0, 5.0]))).coefficients.b, [0.25, 0.2])
+
+
+def test_other_distributions_say_how_many_components_there_are():
+    _, priors, K = prepare(DATA, Priors(dist.LogNormal(np.zeros((1, 4)), 1.0), GroupSparse(dist.HalfCauchy(1.0))))
+    assert K == 4
+    assert priors.dictionary.law.batch_shape == (5, 4)
+    assert priors.coefficients.rate.law.batch_shape == (4, 3)
+    assert priors.coefficients.rate.name == "HalfCauchy"
+    assert {leaf.dtype for leaf in jax.tree.leaves(priors)} == {np.dtype(float)}
+
+
+def test_an_inverse_gamma_of_scales_is_the_gamma_of_rates():
+    """The density of λ = 1/θ, by the change of variables and as the conjugate prior."""
+    lam = np.array([0.2, 1.0, 7.0])
+    theta = dist.InverseGamma(2.0, 4.0)
+    by_hand = theta.log_prob(1 / lam) - 2 * np.log(lam)
+    np.testing.assert_allclose(by_scale(theta).distribution().log_prob(lam), by_hand, rtol=1e-10)
+    other = dist.HalfCauchy(3.0)
+    np.testing.assert_allclose(by_scale(other).log_prob(lam), other.log_prob(1 / lam) - 2 * np.log(lam), rtol=1e-10)
+    np.testing.assert_allclose(by_scale(other).log_prob(lam), dist.HalfCauchy(1 / 3.0).log_prob(lam), rtol=1e-10)
+    with pytest.raises(ValueError, match=r"the prior of scales to be a NumPyro distribution; got 2.0"):
+        by_scale(2.0)

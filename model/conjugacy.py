@@ -1,0 +1,133 @@
+"""What algorithms make of the prior families: V given λ, and where there are closed forms q(λ), bounds and scales."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+
+from .data import Data
+from .priors import Conjugate, Family, Gamma, Given, Grouped, Priors
+from .special import gammaln, log_entropy
+from .types import Array
+
+
+class Rate(NamedTuple):
+    """A Gamma prior with shape a and an uncertain rate r: a, E[r] and E[log r]."""
+
+    a: Array
+    mean: Array
+    log_mean: Array
+
+    def transpose(self) -> Rate:
+        """The same with its two axes exchanged."""
+        return Rate(*map(jnp.transpose, self))
+
+
+def rate_shape(family: Family, data: Data, rank: int) -> tuple[int, int] | None:
+    """Rows and columns of λ; None when the family has none."""
+    if family.hyperprior is None:
+        return None
+    length = {"component": rank, "group": data.num_groups, "sample": data.num_samples}
+    rows, columns = (length.get(axis, 1) for axis in family.axes)
+    return rows, columns
+
+
+def conditional(family: Any, lam: Array | None, data: Data, rank: int) -> dist.Distribution:
+    """V given λ, components × samples: as the family says, or Gamma with its shape and rates."""
+    size = rank, data.num_samples
+    if hasattr(family, "conditional"):
+        law: dist.Distribution = family.conditional(lam, data).expand(size)
+        return law
+    rates = jnp.broadcast_to(family.rates(lam, data), size)
+    if isinstance(family.shape, float) and family.shape == 1:  # faster to compile and to draw
+        return dist.Exponential(rates)
+    return dist.Gamma(jnp.broadcast_to(family.shape, size), rates)
+
+
+def expected(family: Any, lam: Gamma | None = None, data: Grouped | None = None) -> Rate:
+    """The prior of V under q(λ): the rate of every v is one of the λ, so its E[log] is that of the λ."""
+    if lam is None:
+        rates = family.rates(None, data)
+        return Rate(family.shape, rates, jnp.log(rates))
+    return Rate(family.shape, family.rates(lam.mean, data), family.rates(lam.log_mean, data))
+
+
+def update(family: Conjugate, V: Array, data: Grouped) -> Gamma | None:
+    """q(λ) = Gamma(a + Σ shape, (1/b + Σ E[v])⁻¹), sums over the v of each λ; with V itself, λ's full conditional.
+
+    For `GroupSparse` it is Gamma(aˡ + N_c, (1/bˡ + Σ_{τ∈c} E[v_iτ])⁻¹). Where the prior of λ is no Gamma, this is with
+    `stand_in` for it: a place to start from.
+    """
+    if family.hyperprior is None:
+        return None
+    prior = stand_in(family.hyperprior)
+    a = prior.a + family.collect(jnp.broadcast_to(family.shape, V.shape), data)
+    return Gamma(a, jnp.broadcast_to(1 / (1 / prior.b + family.collect(V, data)), a.shape))
+
+
+def scaling(priors: Priors, T: Gamma, V: Gamma, lam: Gamma | None, data: Grouped) -> tuple[Array, Array, Array]:
+    """By how much (t_·i, v_i·, λ_i·) → (γt, v/γ, γλ) changes log p(T, V, λ) on average: A log γ − Pγ − Q/γ.
+
+    Returns A, P and Q of every component; the likelihood does not see such a change. Where every component has its own
+    λ, p(V | λ) does not see it either, and p(λ) changes by A = Σ_c aˡ, P = Σ_c E_Λ/bˡ. Else λ stays, and p(V | λ)
+    changes by A = −Σ_τ a, Q = Σ_τ E[r] E[v].
+    """
+    a, b = priors.dictionary
+    family, hyperprior = priors.coefficients, priors.coefficients.hyperprior
+    power = jnp.broadcast_to(a, T.a.shape).sum(axis=0)
+    rate, inverse = Gamma(T.a, T.b / b).total(axis=0), jnp.zeros_like(power)
+    if moves_rates(family) and lam is not None:
+        power += jnp.broadcast_to(hyperprior.a, lam.a.shape).sum(axis=1)
+        rate += (lam.mean / hyperprior.b).sum(axis=1)
+    else:
+        power -= jnp.broadcast_to(family.shape, V.a.shape).sum(axis=1)
+        inverse += (family.rates(None if lam is None else lam.mean, data) * V.mean).sum(axis=1)
+    return power, rate, inverse
+
+
+def moves_rates(family: Family) -> bool:
+    """Whether λ is rescaled along with its component."""
+    return family.hyperprior is not None and family.axes[0] == "component"
+
+
+def negative_kl(q: Gamma, prior: Rate) -> Array:
+    """−KL(q ‖ p) = E log p + H(q), elementwise, averaged over an uncertain rate r of p.
+
+    a (E[log x] + E[log r]) − E[r] E[x] − log Γ(a) + h(α) for p = Gamma(a, 1/r), q = Gamma(α, β), where
+    h(α) = H(q) − E[log x] = α + log Γ(α) − α ψ(α).
+    """
+    # E[r] β first: both are often constant along an axis.
+    return prior.a * (q.log_mean + prior.log_mean) - (prior.mean * q.b) * q.a - gammaln(prior.a) + log_entropy(q.a)
+
+
+def stand_in(prior: Gamma | Given) -> Gamma:
+    """The Gamma itself; for another distribution an exponential about its median, to start from and never to infer by.
+
+    Not its mean, which a half-Cauchy has none of.
+    """
+    if isinstance(prior, Gamma):
+        return prior
+    draws: Array = prior.law.sample(jax.random.key(0), (99,))
+    return Gamma(jnp.ones_like(draws[0]), jnp.median(draws, axis=0))
+
+
+def require_closed_forms(priors: Priors, what: str) -> None:
+    """Refuse priors that have none, naming what would work; `priors` as `canonical` leaves them."""
+    dictionary, family = priors
+    missing = []
+    if not isinstance(dictionary, Gamma):
+        missing.append(f"{dictionary.name} on T")
+    if isinstance(family, Given):
+        missing.append(f"{family.name} on V")
+    elif not hasattr(family, "rates") or not (family.hyperprior is None or hasattr(family, "collect")):
+        missing.append(f"{type(family).__name__} on V")
+    elif not isinstance(family.hyperprior, (Gamma, type(None))):
+        missing.append(f"{family.hyperprior.name} on λ")
+    if missing:
+        raise ValueError(
+            f"expected priors with closed forms for {what}, Gamma on T and on λ and a conjugate family on V; got "
+            f"{' and '.join(missing)}: svi.run and mcmc.run_nuts take these priors"
+        )
