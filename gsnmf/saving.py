@@ -11,17 +11,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpyro.distributions as dist
 from numpy.typing import NDArray
 
 from . import __version__
 from .files import PathLike
 from .inference import Fit, Posterior
 from .inference.factors import Correlated, LogNormal, Point
-from .model import Gamma, GroupSparse, Names, Priors
+from .model import Exponential, Gamma, GroupSparse, Names, Priors, Relevance
 
-FORMAT, FORMAT_VERSION = "gsnmf-fit", 2  # 2: the kind of bound, and factors other than Gammas
+FORMAT, FORMAT_VERSION = "gsnmf-fit", 3  # 2: the kind of bound, and factors other than Gammas; 3: more priors
 FAMILIES: dict[str, Any] = {
-    f.__name__: f for f in (Gamma, GroupSparse, Priors, Posterior, LogNormal, Correlated, Point)
+    f.__name__: f for f in (Gamma, Exponential, GroupSparse, Relevance, Priors, Posterior, LogNormal, Correlated, Point)
 }
 
 
@@ -148,11 +149,22 @@ def _describe(value: Any, key: str, arrays: dict[str, NDArray[Any]]) -> Any:
         return {"family": name} | {
             f: _describe(getattr(value, f), f"{key}.{f}", arrays) for f in FAMILIES[name]._fields
         }
+    if isinstance(value, dist.Distribution):
+        return _describe_law(value, key, arrays)
     array = np.asarray(value)
     if array.dtype.kind not in "biuf":
         raise ValueError(f"expected real numbers in {key} to save; got dtype {array.dtype}")
     arrays[key] = array
     return key
+
+
+def _describe_law(law: dist.Distribution, key: str, arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
+    """A NumPyro distribution as its name and the arguments that it is made of."""
+    name = type(law).__name__
+    arguments = list(law.arg_constraints)
+    if getattr(dist, name, None) is not type(law) or not arguments or not all(hasattr(law, x) for x in arguments):
+        raise ValueError(f"expected a distribution that a name of NumPyro and numbers describe, to save; got {name}")
+    return {"distribution": name} | {x: _describe(getattr(law, x), f"{key}.{x}", arrays) for x in arguments}
 
 
 def _build(description: Any, arrays: dict[str, NDArray[Any]]) -> Any:
@@ -162,6 +174,11 @@ def _build(description: Any, arrays: dict[str, NDArray[Any]]) -> Any:
     if isinstance(description, str):
         return arrays[description][()]
     fields = dict(description)
+    if "distribution" in fields:
+        law = getattr(dist, fields.pop("distribution"))
+        if not issubclass(law, dist.Distribution):
+            raise ValueError(f"{law.__name__} is no distribution")
+        return law(**{name: _build(value, arrays) for name, value in fields.items()})
     return FAMILIES[fields.pop("family")](**{name: _build(value, arrays) for name, value in fields.items()})
 
 

@@ -89,7 +89,8 @@ def _average(chain: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def _take(draws: dict[str, np.ndarray], order: np.ndarray) -> dict[str, np.ndarray]:
-    return {site: np.take(x, order, axis=AXIS[site]) for site, x in draws.items()}
+    one = {site: x.shape[AXIS[site]] == 1 for site, x in draws.items()}  # a λ that all components share has one row
+    return {site: x if one[site] else np.take(x, order, axis=AXIS[site]) for site, x in draws.items()}
 
 
 def draws_of(result: Any) -> dict[str, np.ndarray] | None:
@@ -109,7 +110,8 @@ def _check_draws(draws: Mapping[str, Array]) -> dict[str, np.ndarray]:
     shapes = {site: x.shape for site, x in sites.items()}
     if not {"T", "V"} <= set(sites) or any(len(shape) != 4 for shape in shapes.values()):
         raise ValueError(f"expected draws of T and V, chains × draws × rows × columns; got shapes {shapes}")
-    if len({(shape[:2], shape[AXIS[site]]) for site, shape in shapes.items()}) > 1:
+    of = {(shape[:2], shape[AXIS[site]]) for site, shape in shapes.items() if site != "lam" or shape[AXIS[site]] > 1}
+    if len(of) > 1:
         raise ValueError(f"expected as many chains, draws and components in all sites; got shapes {shapes}")
     return sites
 
@@ -207,7 +209,7 @@ def invariants(draws: Any) -> Any:
     T, V = posterior["T"], posterior["V"]
     unit = T.sum("feature")
     found = {"TV": xarray.dot(T, V, dim="component"), "profile": T / unit, "activation": V * unit}
-    if "lam" in posterior:
+    if "lam" in posterior and "component" in posterior["lam"].dims:
         found["rate"] = posterior["lam"] / unit
     order = ("chain", "draw", "feature", "component", "sample", "group")
-    return xarray.Dataset({name: x.transpose(*order, missing_dims="ignore") for name, x in found.items()})
+    return xarray.Dataset({name: x.transpose(*order, ..., missing_dims="ignore") for name, x in found.items()})

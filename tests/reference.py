@@ -40,11 +40,11 @@ def allocation(X, log_T, log_V):
     return p
 
 
-def bound(X, z, T, V, lam, p, prior_T, prior_V, terms=None, rows=None):
+def bound(X, z, T, V, lam, p, prior_T, prior_V, terms=None, rows=None, shape=1.0):
     """ℒ(q) = E log p(X, S, T, V, λ) + H(q), for any factors and any q(S).
 
     prior_T: (a, b) matrices. prior_V: (a, b) of λ, components × groups; or of V, components × samples, if lam is None.
-    The λ of v_in is that of row rows[i] and column z[n]; rows are components when left out.
+    The λ of v_in is that of row rows[i] and column z[n], rows are components when left out; shape is v's given λ.
     """
     F, N = X.shape
     K = V[0].shape[0]
@@ -68,7 +68,8 @@ def bound(X, z, T, V, lam, p, prior_T, prior_V, terms=None, rows=None):
             if lam is None:
                 out["V"] += log_gamma_density(prior_V[0][i, n], prior_V[1][i, n], x, log_x)
             else:
-                out["V"] += log_mean(lam, rows[i], z[n]) - mean(lam, rows[i], z[n]) * x
+                r, log_r = mean(lam, rows[i], z[n]), log_mean(lam, rows[i], z[n])
+                out["V"] += shape * log_r + (shape - 1) * log_x - r * x - gammaln(shape)
             out["V"] += gamma_entropy(V, i, n)
     if lam is not None:
         for i in range(lam[0].shape[0]):
@@ -76,3 +77,29 @@ def bound(X, z, T, V, lam, p, prior_T, prior_V, terms=None, rows=None):
                 a, b = prior_V[0][i, c], prior_V[1][i, c]
                 out["lam"] += log_gamma_density(a, b, mean(lam, i, c), log_mean(lam, i, c)) + gamma_entropy(lam, i, c)
     return sum(out.values()) if terms is None else out
+
+
+def nmf_vb(X, prior_T, prior_V, T, V, sweeps):
+    """Cemgil's nmf_vb (2009): E[T], E[V] and the bound after every sweep, from starting means, in NumPy and SciPy.
+
+    L = exp E[log], E = mean, S the expected counts of each source; hyperparameters are shapes and scales.
+    """
+    from scipy import special
+
+    (a_T, b_T), (a_V, b_V) = prior_T, prior_V
+    L_T, L_V, E_V, bounds = T + 1e-12, V + 1e-12, V, []
+    for _ in range(sweeps):
+        ratio = X / (L_T @ L_V)
+        S_T, S_V = L_T * (ratio @ L_V.T), L_V * (L_T.T @ ratio)
+        alpha_T, beta_T = a_T + S_T, 1 / (1 / b_T + E_V.sum(axis=1))
+        E_T = alpha_T * beta_T
+        alpha_V, beta_V = a_V + S_V, 1 / (1 / b_V + E_T.sum(axis=0)[:, None])
+        E_V = alpha_V * beta_V
+        L_T, L_V = np.exp(special.digamma(alpha_T)) * beta_T, np.exp(special.digamma(alpha_V)) * beta_V
+        bound = (X * np.log(L_T @ L_V) - special.gammaln(X + 1)).sum() - (E_T @ E_V).sum()
+        for a, b, alpha, beta, E, L in ((a_T, b_T, alpha_T, beta_T, E_T, L_T), (a_V, b_V, alpha_V, beta_V, E_V, L_V)):
+            prior = (a - 1) * np.log(L) - E / b - special.gammaln(a) - a * np.log(b)
+            entropy = -(alpha - 1) * special.digamma(alpha) + np.log(beta) + alpha + special.gammaln(alpha)
+            bound += (prior + entropy).sum()
+        bounds.append(bound)
+    return E_T, E_V, np.array(bounds)

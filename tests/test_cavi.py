@@ -25,22 +25,15 @@ def slow(data, priors, q, p=None):
     family, rows, z = full.coefficients, np.arange(K), np.zeros(data.num_samples, int)
     if family.axes[1] == "group":
         z = data.membership.argmax(axis=1)
+    if family.axes[1] == "sample":
+        z = np.arange(data.num_samples)
     if family.axes[0] == "all_components":
         rows = np.zeros(K, int)
     gamma, size = (family, (K, data.num_samples)) if q.lam is None else (family.hyperprior, q.lam.a.shape)
     p = reference.allocation(data.X, q.T.log_mean, q.V.log_mean) if p is None else p
     prior_T, prior_V = full.dictionary.broadcast(data.num_features, K), gamma.broadcast(*size)
-    return {
-        "X": data.X,
-        "z": z,
-        "rows": rows,
-        "T": q.T,
-        "V": q.V,
-        "lam": q.lam,
-        "p": p,
-        "prior_T": prior_T,
-        "prior_V": prior_V,
-    }
+    priors_of = {"prior_T": prior_T, "prior_V": prior_V, "rows": rows, "shape": family.shape if q.lam else 1.0}
+    return {"X": data.X, "z": z, "T": q.T, "V": q.V, "lam": q.lam, "p": p, **priors_of}
 
 
 def test_bound_equals_explicit_loops(family):

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpyro.distributions as dist
 import pytest
 
 from gsnmf.files import read_labels, read_matrix
 from gsnmf.inference import Fit, Posterior
-from gsnmf.model import Gamma, GroupSparse, Names, Priors
+from gsnmf.model import Exponential, Gamma, GroupSparse, Names, Priors, Relevance, by_scale
+from gsnmf.model.priors import canonical
 from gsnmf.saving import load_fit, pair, save_fit
 
 
@@ -158,6 +160,30 @@ def test_round_trip_to_the_bit(tmp_path: Path, dtype: Any, grouped: bool) -> Non
         assert (loaded.fit.posterior.lam is None) is not grouped
 
 
+@pytest.mark.parametrize(
+    "priors",
+    [
+        Priors(dist.LogNormal(0.0, np.ones((4, 1))), GroupSparse(dist.HalfCauchy(2.0))),
+        Priors(Gamma(1.0, 1.0), Relevance(Gamma(1.0, 2.0))),
+        Priors(Exponential(2.0), Exponential(Gamma(1.0, 2.0))),
+    ],
+)
+def test_all_priors_that_have_names_are_saved(tmp_path: Path, priors: Priors) -> None:
+    fit, _, names = a_fit()
+    loaded = load_fit(save_fit(tmp_path / "fit", fit, priors, names))
+    x = np.full((4, 2), 0.7)
+    for old, new in zip(canonical(priors), canonical(loaded.priors), strict=True):
+        old, new = (p if p.hyperprior is None else p.hyperprior for p in (old, new))
+        np.testing.assert_array_equal(new.distribution().log_prob(x), old.distribution().log_prob(x))
+    assert loaded.fit.priors is loaded.priors
+
+
+def test_distributions_without_a_name_are_not_saved(tmp_path: Path) -> None:
+    fit, _, names = a_fit()
+    with pytest.raises(ValueError, match="a name of NumPyro and numbers describe, to save; got Transformed"):
+        save_fit(tmp_path / "fit", fit, Priors(Gamma(1.0, 1.0), GroupSparse(by_scale(dist.HalfCauchy(1.0)))), names)
+
+
 def _leaves(tree: Any) -> list[Any]:
     return [leaf for branch in tree for leaf in _leaves(branch)] if isinstance(tree, tuple) else [tree]
 
@@ -192,7 +218,7 @@ def test_load_refuses(tmp_path: Path) -> None:
             load_fit(npz)
 
     refuses("other or damaged contents", content=good_npz[:-1] + bytes([good_npz[-1] ^ 1]))
-    refuses("format version 2 or older; got 3, written by gsnmf 9.0", format_version=3, gsnmf_version="9.0")
+    refuses("format version 3 or older; got 4, written by gsnmf 9.0", format_version=4, gsnmf_version="9.0")
     refuses("to say format 'gsnmf-fit'", format="other")
     refuses("expected .*fit.json to describe the arrays.*Laplace", priors={"family": "Laplace"})
     refuses("to describe the arrays.*missing.a", posterior=good_json["posterior"] | {"T": "missing.a"})

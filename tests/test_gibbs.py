@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
+from conftest import Volume
 from numpyro.diagnostics import effective_sample_size
 
 from gsnmf.inference import gibbs
@@ -26,6 +27,7 @@ FAMILIES = {
     "relevance": Relevance(RATE),
     "exponential": Exponential(1.3),
     "exponential, learned": Exponential(RATE),
+    "from outside": Volume(RATE),
 }
 
 
@@ -84,9 +86,9 @@ def prior_draws(family, rng, size):
     elif isinstance(family.rate, float):
         z["V"] = rng.exponential(1 / family.rate, (*size, K, N))
     else:
-        shape = {GroupSparse: (K, 2), Relevance: (K, 1), Exponential: (1, 1)}[type(family)]
+        shape = {GroupSparse: (K, 2), Relevance: (K, 1), Exponential: (1, 1), Volume: (1, N)}[type(family)]
         z["lam"] = rng.gamma(family.rate.a, family.rate.b, (*size, *shape))
-        z["V"] = rng.exponential(1 / spread(z["lam"]))
+        z["V"] = rng.gamma(family.shape, 1 / spread(z["lam"]))
     return z, rng.poisson(z["T"] @ z["V"]).astype(float)
 
 
