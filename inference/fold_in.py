@@ -18,10 +18,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..model.checks import whole
-from ..model.data import Data, Names, as_data
+from ..model.data import Data, as_data
 from ..model.priors import Gamma, Priors, Rate, negative_kl
 from ..model.problem import prepare
 from ..model.types import Array
+from ..model.unseen import Names
 from .poisson import Observed, allocate, expected_totals, exposure_of_V, observe
 from .posterior import Fit, Posterior, factors_of, rank_of, transposed
 
