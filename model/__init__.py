@@ -1,16 +1,19 @@
 """What is assumed: the data, the priors, and the generative model in NumPyro."""
 
 from .conjugacy import Rate
-from .data import Data, Names, as_data
+from .data import Data, as_data
 from .generative import group_sparse_nmf
+from .missing import hide
 from .priors import Exponential, Gamma, GroupSparse, Priors, Relevance, by_scale, label_driven
 from .relative import matching, relative_rates
+from .unseen import HeldOut, Names
 
 __all__ = [
     "Data",
     "Exponential",
     "Gamma",
     "GroupSparse",
+    "HeldOut",
     "Names",
     "Priors",
     "Rate",
@@ -18,6 +21,7 @@ __all__ = [
     "as_data",
     "by_scale",
     "group_sparse_nmf",
+    "hide",
     "label_driven",
     "matching",
     "relative_rates",

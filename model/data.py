@@ -9,57 +9,26 @@ import jax
 import numpy as np
 import pandas as pd
 
+from .missing import split
 from .types import Array
-
-
-@jax.tree_util.register_pytree_node_class
-class Names:
-    """What the user calls the features, samples and groups.
-
-    Names are not data: JAX sees no leaf here, and any two `Names` count as equal, so that relabelling
-    neither reaches compiled code nor compiles it anew.
-    """
-
-    def __init__(self, feature: Sequence[Any], sample: Sequence[Any], group: Sequence[Any]) -> None:
-        self.feature, self.sample, self.group = (np.asarray(names) for names in (feature, sample, group))
-
-    def __repr__(self) -> str:
-        return f"Names(feature={len(self.feature)}, sample={len(self.sample)}, group={self.group.tolist()})"
-
-    def tree_flatten(self) -> tuple[tuple[()], _Unseen]:
-        """No leaves; the names ride along unseen."""
-        return (), _Unseen(self)
-
-    @classmethod
-    def tree_unflatten(cls, unseen: _Unseen, _: tuple[()]) -> Names:
-        """The names that rode along."""
-        return unseen.names
-
-
-class _Unseen:
-    """Carries names through a pytree's structure, equal to every other such carrier."""
-
-    def __init__(self, names: Names) -> None:
-        self.names = names
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Unseen)
-
-    def __hash__(self) -> int:
-        return 0
+from .unseen import HeldOut, Names
 
 
 class Data(NamedTuple):
     """Validated observations; build it with `as_data`.
 
-    X: features × samples, nonnegative and finite.
+    X: features × samples, nonnegative and finite; 0 where it is hidden.
     membership: samples × groups, the paper's Δ; None when no groups were given.
     names: what the axes are called.
+    mask: features × samples, 1 where x was seen and 0 where it is hidden; None when everything was seen.
+    held_out: what is known of the hidden entries, for scores alone; None when nothing is.
     """
 
     X: Array
     membership: Array
     names: Names
+    mask: Array | None = None
+    held_out: HeldOut | None = None
 
     @property
     def num_features(self) -> int:
@@ -77,6 +46,18 @@ class Data(NamedTuple):
         return 0 if self.membership is None else int(self.membership.shape[1])
 
     @property
+    def num_observed(self) -> int:
+        """How many entries of X were seen."""
+        return int(np.size(self.X) if self.mask is None else np.asarray(self.mask).sum())
+
+    @property
+    def observed_mean(self) -> float:
+        """The mean of the entries that were seen."""
+        if self.mask is None:
+            return float(np.mean(np.asarray(self.X), dtype=float))
+        return float(np.sum(np.asarray(self.X), dtype=float)) / self.num_observed
+
+    @property
     def group_sizes(self) -> Array:
         """N_c = Σ_τ Δ_τc."""
         if self.membership is None:
@@ -88,6 +69,7 @@ def as_data(
     X: Array,
     groups: Sequence[Any] | Array | None = None,
     *,
+    mask: Array | None = None,
     feature_names: Sequence[Any] | None = None,
     sample_names: Sequence[Any] | None = None,
     group_names: Sequence[Any] | None = None,
@@ -96,9 +78,13 @@ def as_data(
 
     Args:
         X: features × samples, real, finite, nonnegative; counts or not. Columns are samples. Arrays stay where and
-            in the precision they are; every algorithm reads them in the precision that JAX is set to.
+            in the precision they are; every algorithm reads them in the precision that JAX is set to. NaN are
+            missing entries, and so are those that a masked array of NumPy's hides.
         groups: one label per column of X, any sortable kind (numbers, strings); groups are ordered as sorted
             labels. None for a model without groups.
+        mask: of X's shape, true (or 1) where X was **observed**, the opposite of NumPy's masked arrays. What it hides
+            no algorithm sees; values there that are known (finite, not negative) are kept in `held_out` to score
+            predictions by. A feature or a sample may be hidden as a whole: the prior speaks there.
         feature_names: one per row; those of a DataFrame, or 0, 1, ..., when left out.
         sample_names: one per column; likewise.
         group_names: all groups there are, in the order wanted, when some have no sample here.
@@ -106,11 +92,13 @@ def as_data(
     >>> data = as_data([[1, 0, 2], [0, 3, 1]], ["b", "a", "b"])
     >>> data.names.group.tolist(), data.group_sizes.tolist()
     (['a', 'b'], [1.0, 2.0])
+    >>> as_data([[1, 0, float("nan")], [0, 3, 1]]).mask.astype(int).tolist()
+    [[1, 1, 0], [1, 1, 1]]
     """
     if hasattr(X, "columns") and hasattr(X, "index"):
         feature_names = X.index if feature_names is None else feature_names
         sample_names = X.columns if sample_names is None else sample_names
-    X = _check_matrix(X)
+    X, seen, held_out = _check_matrix(X, mask)
     F, N = X.shape
     if groups is not None and np.shape(groups) == (F,) != (N,):
         raise ValueError(f"expected one label for each of the {N} samples; got {F}, as many as rows: transpose X?")
@@ -120,12 +108,13 @@ def as_data(
     names = Names(
         _check_names("feature_names", feature_names, F), _check_names("sample_names", sample_names, N), levels
     )
-    return Data(X, membership, names)
+    return Data(X, membership, names, seen, held_out)
 
 
-def _check_matrix(X: Array) -> Array:
-    if isinstance(X, np.ma.MaskedArray) or hasattr(X, "tocoo"):
-        raise ValueError(f"expected X to be a dense array without a mask; got {type(X).__name__}")
+def _check_matrix(X: Array, mask: Array | None) -> tuple[Array, np.ndarray | None, HeldOut | None]:
+    if hasattr(X, "tocoo"):
+        raise ValueError(f"expected X to be a dense array; got {type(X).__name__}")
+    hidden = np.ma.getmask(X)  # False unless X is a masked array
     X = X if isinstance(X, jax.Array) else np.asarray(X)
     if X.ndim != 2:
         raise ValueError(f"expected X with 2 dimensions, features × samples; got {X.ndim} (shape {X.shape})")
@@ -133,11 +122,12 @@ def _check_matrix(X: Array) -> Array:
         raise ValueError(f"expected X with at least one feature and one sample; got shape {X.shape}")
     if X.dtype.kind == "O":
         try:
-            X = X.astype(float)
+            X = np.where(pd.isna(X), np.nan, X).astype(float)
         except (TypeError, ValueError) as error:
             raise ValueError(f"expected X to hold real numbers; got objects ({error})") from None
     if X.dtype.kind not in "biuf" and X.dtype != jax.numpy.bfloat16:
         raise ValueError(f"expected X to hold real numbers; got dtype {X.dtype}")
+    X, seen, held_out = split(X, hidden, mask)
     finite = np.isfinite(X)
     if not finite.all():
         where = tuple(int(i) for i in np.argwhere(~np.asarray(finite))[0])
@@ -147,7 +137,7 @@ def _check_matrix(X: Array) -> Array:
         )
     if X.dtype.kind not in "bu" and X.min() < 0:
         raise ValueError(f"expected X to be nonnegative; got a minimum of {X.min()}")
-    return X
+    return X, seen, held_out
 
 
 def _membership(groups: Any, N: int, group_names: Sequence[Any] | None) -> tuple[Array, Sequence[Any]]:

@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 import scipy.sparse
 
-from gsnmf.model import as_data
+from gsnmf.model import as_data, hide
 
 X = np.arange(6.0).reshape(2, 3)
 
@@ -51,13 +51,12 @@ def test_names_ride_through_jax_unseen():
 BAD_X = {
     "nonnegative; got a minimum of -1": -np.ones((2, 3)),
     "finite; got inf at feature 1, sample 2": np.where(X == 5, np.inf, X),
-    "finite; got nan at feature 0, sample 0 .1 such": np.where(X == 0, np.nan, X),
+    "at least one observed entry of X; got 6 that are all hidden": np.full((2, 3), np.nan),
     "2 dimensions, features × samples; got 1": np.ones(3),
     "2 dimensions, features × samples; got 3": np.ones((2, 3, 1)),
     "at least one feature and one sample; got shape .0, 3.": np.ones((0, 3)),
     "at least one feature and one sample; got shape .2, 0.": np.ones((2, 0)),
-    "dense array without a mask; got MaskedArray": np.ma.masked_array(X, X == 2),
-    "dense array without a mask; got csr_array": scipy.sparse.csr_array(X),
+    "a dense array; got csr_array": scipy.sparse.csr_array(X),
     "real numbers; got dtype complex128": X + 1j,
     "real numbers; got dtype <U1": np.full((2, 3), "a"),
     "real numbers; got objects": np.array([[None, "x", 1], [1, 2, 3]], dtype=object),
@@ -68,6 +67,87 @@ BAD_X = {
 def test_bad_matrices_are_refused(message):
     with pytest.raises(ValueError, match=message):
         as_data(BAD_X[message], [0, 1, 0])
+
+
+NAN = np.where(X == 2, np.nan, X)
+HIDDEN = {
+    "NaN": {"X": NAN},
+    "a masked array": {"X": np.ma.masked_array(X, X == 2)},
+    "objects": {"X": pd.DataFrame(NAN).astype("Float64")},
+    "a mask": {"X": X, "mask": X != 2},
+    "a mask of numbers": {"X": jax.numpy.asarray(X), "mask": (X != 2).astype(int).tolist()},
+    "a mask over NaN": {"X": NAN, "mask": X != 2},
+    "a mask over what stands for unknown": {"X": np.where(X == 2, -999.0, X), "mask": X != 2},
+}
+
+
+@pytest.mark.parametrize("kind", HIDDEN)
+def test_hidden_entries_are_zero_and_known_values_are_held_out_by_masks_alone(kind):
+    data = as_data(**HIDDEN[kind])
+    np.testing.assert_array_equal(data.mask, X != 2)
+    np.testing.assert_array_equal(data.X, np.where(X == 2, 0, X))
+    assert data.num_observed == 5
+    assert (data.held_out is not None) == (kind in ("a mask", "a mask of numbers"))
+    if data.held_out is not None:
+        assert [int(x[0]) for x in (data.held_out.feature, data.held_out.sample, data.held_out.value)] == [0, 2, 2]
+
+
+def test_a_mask_that_hides_nothing_is_none():
+    data = as_data(X, mask=np.ones_like(X))
+    assert data.mask is None
+    assert data.held_out is None
+    assert data.num_observed == 6
+    assert as_data(np.ma.masked_array(X, np.zeros(X.shape, bool))).mask is None
+
+
+BAD_MASKS = {
+    "mask of shape .2, 3., True where X was observed; got ndarray of shape .3, 2.": np.ones((3, 2)),
+    "True where X was observed; got values other than 0 and 1 .dtype float": np.full((2, 3), 0.5),
+    "True where X was observed; got values other than 0 and 1 .dtype <U1": np.full((2, 3), "a"),
+    "at least one observed entry": np.zeros((2, 3)),
+}
+
+
+@pytest.mark.parametrize("message", BAD_MASKS)
+def test_bad_masks_are_refused(message):
+    with pytest.raises(ValueError, match=message):
+        as_data(X, mask=BAD_MASKS[message])
+
+
+def test_observed_entries_beside_hidden_ones_are_checked():
+    with pytest.raises(ValueError, match="nonnegative; got a minimum of -1"):
+        as_data(np.where(X == 1, -1, NAN))
+
+
+def test_hide_takes_a_share_of_what_was_seen_and_keeps_the_values():
+    X = np.random.default_rng(0).poisson(3.0, (20, 30)) + 1
+    once = hide(as_data(X), 0.5, seed=1)
+    twice = hide(once, 0.5, seed=2)
+    assert (once.num_observed, twice.num_observed) == (300, 150)
+    out = twice.held_out
+    assert len(set(zip(out.feature.tolist(), out.sample.tolist(), strict=True))) == len(out) == 450
+    np.testing.assert_array_equal(out.value, X[out.feature, out.sample])
+    np.testing.assert_array_equal(twice.X, np.where(twice.mask, X, 0))
+    assert not np.array_equal(once.mask, hide(as_data(X), 0.5, seed=3).mask)
+
+
+def test_hide_never_takes_the_last_entry_of_a_feature_or_sample():
+    mask = hide(as_data(np.ones((4, 4))), 0.5).mask
+    for seed in range(20):  # 9 of 16 can always go: at most 4 + 4 are kept, one of them twice
+        mask = hide(as_data(np.ones((4, 4))), 0.5, seed=seed).mask
+        assert mask.any(axis=0).all()
+        assert mask.any(axis=1).all()
+    with pytest.raises(ValueError, match="leaves an entry of every feature and sample"):
+        hide(as_data(np.ones((4, 4))), 0.9)
+    with pytest.raises(ValueError, match="share to lie between 0 and 1; got 1"):
+        hide(as_data(X), 1)
+
+
+def test_what_was_held_out_rides_through_jax_unseen():
+    one, other = (hide(as_data(X, [0, 1, 0]), 0.3, seed=seed) for seed in (0, 1))
+    assert jax.tree.structure(one) == jax.tree.structure(other)
+    assert len(jax.tree.leaves(one)) == 3  # X, membership and mask
+    assert jax.tree.map(lambda x: x, one).held_out is one.held_out
 
 
 BAD_GROUPS = {

@@ -1,0 +1,100 @@
+"""Which entries of X were seen: NaN, masks, and hiding entries on purpose."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .checks import whole
+from .types import Array
+from .unseen import HeldOut
+
+if TYPE_CHECKING:
+    from .data import Data
+
+
+def hide(data: Data, share: float = 0.1, *, seed: int = 0) -> Data:
+    """The same data with a random share of the entries observed so far hidden, and their values held out.
+
+    Of every feature and of every sample at least one observed entry stays. What was held out before still is.
+
+    Args:
+        data: as made by `as_data`.
+        share: of the observed entries, between 0 and 1; at least one is hidden.
+        seed: of the choice.
+
+    >>> from gsnmf.model import as_data
+    >>> data = hide(as_data([[1, 2, 3], [4, 5, 6]]), share=0.3)
+    >>> data.num_observed, len(data.held_out)
+    (4, 2)
+    >>> bool((data.X[~data.mask] == 0).all())  # no algorithm can peek
+    True
+    """
+    if isinstance(share, bool) or not isinstance(share, (int, float, np.number)) or not 0 < share < 1:
+        raise ValueError(f"expected share to lie between 0 and 1; got {share!r}")
+    seen = np.ones(data.X.shape, bool) if data.mask is None else np.array(data.mask, bool)
+    feature, sample = np.random.default_rng(whole("seed", seed, 0)).permutation(np.argwhere(seen)).T
+    spare = np.ones(len(feature), bool)
+    for index in (feature, sample):  # the first of each in this order stays
+        spare[np.unique(index, return_index=True)[1]] = False
+    number = max(1, round(share * len(feature)))
+    if number > spare.sum():
+        raise ValueError(
+            f"expected a share that leaves an entry of every feature and sample, "
+            f"{spare.sum()} of {len(feature)} at most; got {share}"
+        )
+    feature, sample = (index[spare][:number] for index in (feature, sample))
+    seen[feature, sample] = False
+    held_out = HeldOut(feature, sample, np.asarray(data.X)[feature, sample])
+    before = data.held_out
+    if before is not None:
+        fields = ("feature", "sample", "value")
+        held_out = HeldOut(*(np.concatenate([getattr(before, name), getattr(held_out, name)]) for name in fields))
+    return data._replace(X=blank(data.X, seen), mask=seen, held_out=held_out)
+
+
+def split(X: Array, hidden: Array, mask: Any) -> tuple[Array, np.ndarray | None, HeldOut | None]:
+    """X with 0 where it is hidden, what was seen of it (None for all), and the values that the mask hid.
+
+    Args:
+        X: features × samples; NaN are hidden.
+        hidden: as NumPy's masked arrays have it, true where X is hidden; it broadcasts.
+        mask: None, or true (or 1) where X was observed.
+    """
+    known = ~(np.isnan(np.asarray(X)) | hidden)
+    seen = known if mask is None else known & _check_mask(mask, X.shape)
+    if seen.all():
+        return X, None, None
+    if not seen.any():
+        raise ValueError(f"expected at least one observed entry of X; got {X.size} that are all hidden")
+    values = np.asarray(X)
+    with np.errstate(invalid="ignore"):
+        scored = known & ~seen & (values >= 0) & (values < np.inf)  # what stands for "unknown" is no observation
+    feature, sample = np.nonzero(scored)
+    held_out = HeldOut(feature, sample, values[scored]) if scored.any() else None
+    return blank(X, seen), seen, held_out
+
+
+def blank(X: Array, seen: Array) -> Array:
+    """X where it was seen, 0 elsewhere: there x log x, log Γ(x + 1) and x/(TV) are 0 without more ado."""
+    where = jnp.where if isinstance(X, jax.Array) else np.where
+    return where(seen, X, X.dtype.type(0))
+
+
+def with_nan(data: Data) -> np.ndarray:
+    """X as people write it: NaN where it is hidden."""
+    X = np.asarray(data.X)
+    return X if data.mask is None else np.where(np.asarray(data.mask, bool), X, np.nan)
+
+
+def _check_mask(mask: Any, shape: tuple[int, ...]) -> np.ndarray:
+    array = np.asarray(mask)
+    said = f"expected mask of shape {shape}, True where X was observed"
+    if isinstance(mask, np.ma.MaskedArray) or array.shape != shape:
+        raise ValueError(f"{said}; got {type(mask).__name__} of shape {array.shape}")
+    if array.dtype.kind not in "biuf" or not ((array == 0) | (array == 1)).all():
+        raise ValueError(f"{said}; got values other than 0 and 1 (dtype {array.dtype})")
+    return array.astype(bool)
