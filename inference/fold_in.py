@@ -22,7 +22,7 @@ import numpy as np
 from ..model.checks import whole
 from ..model.conjugacy import Rate, expected, negative_kl, require_closed_forms
 from ..model.data import Data, as_data
-from ..model.priors import Gamma, Priors, canonical
+from ..model.priors import Gamma, Priors, canonical, is_grouped
 from ..model.problem import prepare
 from ..model.types import Array
 from ..model.unseen import Names
@@ -95,10 +95,10 @@ def fold_in(
     data = X if isinstance(X, Data) else as_data(X)
     if data.num_features != F:
         raise ValueError(f"expected X with {F} features, as the dictionary has; got {data.num_features}")
-    axes = canonical(priors).coefficients.axes
-    if learned.lam is not None and "sample" in axes:
+    family = canonical(priors).coefficients
+    if family.hyperprior is not None and "sample" in family.axes:
         raise ValueError("expected priors whose λ new samples share with those that were fitted; got one λ per sample")
-    candidates = _candidates(F, np.shape(learned.lam[0])[1] if learned.lam is not None and "group" in axes else 0)
+    candidates = _candidates(F, np.shape(learned.lam[0])[1] if learned.lam is not None and is_grouped(priors) else 0)
     candidates, priors, _ = prepare(candidates, priors, rank_of(learned))
     require_closed_forms(priors, "folding in")
     gammas = all(isinstance(q, Gamma) for q in (learned.T, learned.lam or learned.T))

@@ -60,10 +60,10 @@ def start_at_shape(data: Data, priors: Priors, rank: int | None = None) -> Start
 
 def first_rates(priors: Priors, V: Array, data: Data) -> Gamma | None:
     """q(λ) given V, from which to start; about the prior's median where the family has no closed form."""
-    family = priors.coefficients
-    if family.hyperprior is None or hasattr(family, "collect"):
+    family, size = priors.coefficients, rate_shape(priors.coefficients, data, V.shape[0])
+    if size is None or hasattr(family, "collect"):
         return update(family, V, data)
-    return stand_in(family.hyperprior)
+    return stand_in(family.hyperprior).broadcast(*size)
 
 
 def fill(start: Start | None, data: Data, priors: Priors, K: int, key: Array | None, init: str) -> Start:

@@ -106,7 +106,7 @@ def test_closed_forms_are_refused_where_there_are_none(name):
             refused()
 
 
-@pytest.mark.parametrize("name", ["log-normal T", "half-Cauchy rates", "half-Cauchy scales", "from outside"])
+@pytest.mark.parametrize("name", ["log-normal T", "half-Cauchy rates", "from outside"])
 def test_without_closed_forms_gradients_and_nuts_still_work(name):
     priors, _ = OTHERS[name]
     with pytest.warns(UserWarning, match="steps are too few"):
@@ -141,11 +141,10 @@ def test_the_model_states_the_prior(name):
     np.testing.assert_allclose(log_density(group_sparse_nmf, (DATA, priors), {"rank": K}, values)[0], expected)
 
 
-@pytest.mark.parametrize("family", ["normal", "map"])
-def test_other_guides_take_priors_without_closed_forms(family):
+def test_other_guides_take_priors_without_closed_forms():
     priors, _ = OTHERS["half-Cauchy rates"]
     with pytest.warns(UserWarning, match="steps are too few"):
-        fit = svi.run(DATA, priors, family, key=KEY, rank=K, **STEPS)
+        fit = svi.run(DATA, priors, "normal", key=KEY, rank=K, **STEPS)
     assert np.isfinite(fit.elbo).all()
     assert np.isfinite(fit.posterior.lam.mean).all()
 
@@ -153,25 +152,12 @@ def test_other_guides_take_priors_without_closed_forms(family):
 def test_gradients_climb_a_bound_without_closed_forms():
     """From a start at random, the collapsed bound of log-normal T and half-Cauchy rates rises far beyond its error."""
     priors = Priors(dist.LogNormal(0.0, 1.0), GroupSparse(dist.HalfCauchy(1.0)))
-    with pytest.warns(UserWarning, match="steps are too few"):
-        begin = svi.run(DATA, priors, key=KEY, rank=K, **STEPS | {"num_steps": 1})
-    fit = svi.run(DATA, priors, key=KEY, rank=K, num_steps=1500, progress_bar=False)
-    low, high = (collapsed_bound(f, DATA, priors, key=KEY, num_samples=500) for f in (begin, fit))
+    ends = []
+    for num_steps in (1, 600):
+        with pytest.warns(UserWarning, match="steps"):
+            ends.append(svi.run(DATA, priors, key=KEY, rank=K, **STEPS | {"num_steps": num_steps}))
+    low, high = (collapsed_bound(fit, DATA, priors, key=KEY, num_samples=500) for fit in ends)
     assert high.value > low.value + 10 * (high.error + low.error)
-
-
-def test_two_samplers_agree_on_a_family_with_one_rate():
-    """NUTS and Gibbs on the learned Exponential: means of log Σ TV and log λ within four joint errors of chains."""
-    priors = Priors(Gamma(2.0, 0.5), Exponential(Gamma(3.0, 0.5)))
-    options = {"key": KEY, "rank": K, "num_warmup": 300, "num_samples": 1000, "num_chains": 4, "progress_bar": False}
-    means = []
-    for run in (mcmc.run_nuts, mcmc.run_gibbs):
-        z = run(DATA, priors, **options).get_samples(group_by_chain=True)
-        total = np.log((np.asarray(z["T"]) @ np.asarray(z["V"])).sum((-1, -2)))
-        chains = np.stack([total.mean(axis=1), np.log(np.asarray(z["lam"]))[..., 0, 0].mean(axis=1)])
-        means.append((chains.mean(axis=1), chains.std(axis=1, ddof=1) / 2))
-    (a, a_error), (b, b_error) = means
-    assert (abs(a - b) < 4 * np.hypot(a_error, b_error) + 0.01).all()
 
 
 def same(one, other, rtol=1e-12):
