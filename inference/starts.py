@@ -10,6 +10,7 @@ import numpy as np
 from ..model.data import Data
 from ..model.priors import Priors
 from ..model.problem import prepare
+from ..model.structures import served
 from ..model.types import Array
 from .sweep import Moments
 
@@ -110,26 +111,28 @@ def _random(data: Data, priors: Priors, K: int, rng: np.random.Generator) -> tup
 
 
 def _groups(data: Data, priors: Priors, K: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """T's columns at noisy means of a few samples of the group they are bound to, V small outside of it.
+    """T's columns at noisy means of a few samples of each group they serve, V small outside of these.
 
-    A component is bound to the group whose prior mean of λ is least; where all are alike, groups take turns.
+    A component serves the groups whose prior mean of λ is least; where no mean differs, groups take turns.
     """
     hyperprior = priors.coefficients.hyperprior
     if hyperprior is None:
         raise ValueError("expected coefficients with groups for init='groups'; got a family without λ")
     X, membership = np.asarray(data.X, float), np.asarray(data.membership)
-    rate = np.asarray(hyperprior.a, float) * np.asarray(hyperprior.b, float)
-    rate = np.broadcast_to(rate, (K, data.num_groups))
-    alike = rate.min(axis=1) == rate.max(axis=1)
-    home = np.where(alike, np.arange(K) * data.num_groups // K, rate.argmin(axis=1))
+    serves = served(hyperprior, data.group_sizes, K)
+    if serves.all():
+        serves = np.arange(data.num_groups) == (np.arange(K) * data.num_groups // K)[:, None]
+    at_home = serves @ membership.T > 0
     T = np.empty((X.shape[0], K))
-    for i, c in enumerate(home):
-        members = np.flatnonzero(membership[:, c]) if membership[:, c].any() else np.arange(X.shape[1])
-        few = rng.choice(members, size=min(3, len(members)), replace=False)
+    for i in range(K):
+        members = np.flatnonzero(at_home[i]) if at_home[i].any() else np.arange(X.shape[1])
+        few = rng.choice(members, size=min(3 * serves[i].sum(), len(members)), replace=False)
         T[:, i] = (X[:, few].mean(axis=1) + 1e-3 * X.mean()) * rng.uniform(0.5, 1.5, size=X.shape[0])
-    at_home = membership[:, home].T > 0
-    per_home = np.maximum(np.bincount(home, minlength=data.num_groups)[home], 1)[:, None]
-    V = np.where(at_home, 1.0, 0.02) / per_home * rng.uniform(0.5, 1.5, size=at_home.shape)
+    # Components that serve a group explain its samples together; elsewhere V is small beside what it is at home.
+    together = serves.sum(axis=0)
+    elsewhere = (serves @ together) / serves.sum(axis=1)
+    size = np.where(at_home, (membership @ together)[None, :], elsewhere[:, None])
+    V = np.where(at_home, 1.0, 0.02) / size * rng.uniform(0.5, 1.5, size=at_home.shape)
     return T, V
 
 

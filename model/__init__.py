@@ -2,8 +2,9 @@
 
 from .data import Data, Names, as_data
 from .generative import group_sparse_nmf
-from .priors import Gamma, GroupSparse, Priors, Rate, label_driven
+from .priors import Gamma, GroupSparse, Priors, Rate
 from .relative import matching, relative_rates
+from .structures import common, common_and_individual, individual, label_driven, structured, tree
 
 __all__ = [
     "Data",
@@ -13,8 +14,13 @@ __all__ = [
     "Priors",
     "Rate",
     "as_data",
+    "common",
+    "common_and_individual",
     "group_sparse_nmf",
+    "individual",
     "label_driven",
     "matching",
     "relative_rates",
+    "structured",
+    "tree",
 ]
