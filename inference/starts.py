@@ -122,12 +122,12 @@ def _groups(data: Data, priors: Priors, K: int, rng: np.random.Generator) -> tup
     serves = served(hyperprior, data.group_sizes, K)
     if serves.all():
         serves = np.arange(data.num_groups) == (np.arange(K) * data.num_groups // K)[:, None]
-    at_home = serves @ membership.T > 0
     T = np.empty((X.shape[0], K))
-    for i in range(K):
-        members = np.flatnonzero(at_home[i]) if at_home[i].any() else np.arange(X.shape[1])
-        few = rng.choice(members, size=min(3 * serves[i].sum(), len(members)), replace=False)
+    for i, row in enumerate(serves):
+        members = [np.flatnonzero(column) for column in membership.T[row] if column.any()] or [np.arange(X.shape[1])]
+        few = np.concatenate([rng.choice(group, size=min(3, len(group)), replace=False) for group in members])
         T[:, i] = (X[:, few].mean(axis=1) + 1e-3 * X.mean()) * rng.uniform(0.5, 1.5, size=X.shape[0])
+    at_home = serves @ membership.T > 0
     # Components that serve a group explain its samples together; elsewhere V is small beside what it is at home.
     together = serves.sum(axis=0)
     elsewhere = (serves @ together) / serves.sum(axis=1)

@@ -148,7 +148,7 @@ def test_start_from_the_groups_has_a_component_serve_where_it_may(structure):
             assert V[i, row[z]].min() > 0.05 > 0.031 > V[i, ~row[z]].max(initial=0)
             seen = T[:, i].reshape(3, 4).mean(axis=1)
             assert (seen[~row] < 1).all()
-            assert seen[row].max() > 10
+            assert seen[row].min() > 10  # means of samples, a quarter of them or more of each group
         # Those that serve a group explain it together: E[Σ_i v_iτ] = 1 there, within ± 0.5.
         together = np.where(structure[:, z], V, 0).sum(axis=0)
         assert ((together > 0.5) & (together < 1.5))[structure.any(axis=0)[z]].all()
@@ -167,17 +167,19 @@ def draw(structure, seed):
     return as_data(rng.poisson(T @ V).astype(float), Z)
 
 
-def fit(data, rates, dictionary=None, init="groups", **options):
+def fit(data, rates, dictionary=None, init="groups", seed=0, **options):
     priors = Priors(dictionary or Gamma(0.5, 10.0), GroupSparse(rates))
-    return cavi.run(data, priors, key=jax.random.key(0), init=init, **options)
+    return cavi.run(data, priors, key=jax.random.key(seed), init=init, **options)
 
 
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("truth", RIVALS)
 def test_the_structure_that_data_have_reaches_the_higher_bound(truth, seed):
-    """As it did for all of seeds 0 to 3, by 29 nats or more."""
-    data = draw(RIVALS[truth], seed)
-    fits = {name: fit(data, structured(rows, **BELIEF), max_steps=150) for name, rows in RIVALS.items()}
+    """The best of four starts of each; for all of seeds 0 to 3 by 29 nats or more."""
+    data, fits = draw(RIVALS[truth], seed), {}
+    for name, rows in RIVALS.items():
+        starts = [fit(data, structured(rows, **BELIEF), max_steps=150, tol=None, seed=start) for start in range(4)]
+        fits[name] = max(starts, key=lambda one: one.elbo[-1])
     assert max(fits, key=lambda name: fits[name].elbo[-1]) == truth
     lam = np.asarray(fits[truth].posterior.lam.mean)
     ratio = lam.max(axis=1) / lam.min(axis=1)
