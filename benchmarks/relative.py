@@ -65,14 +65,14 @@ def variants(X: Any, labels: Any) -> dict[str, Variant]:
     }
 
 
-def rates(first: Variant) -> dict[str, Callable[[Data], Gamma]]:
-    """Priors of λ: fixed shapes, those of the paper and those that the default shares are here; and these shares."""
+def rates(first: Variant, shares: Sequence[float]) -> dict[str, Callable[[Data], Gamma]]:
+    """Priors of λ: fixed shapes, those of the paper and those that the shares are for these samples; and the shares."""
     data = as_data(first.X, first.labels)
     each = float(np.mean(data.group_sizes)) * float(np.sum(data.X)) / data.num_samples
-    fixed = [float(f"{share * each:.2g}") for share in (SMALL, LARGE)]
+    fixed = [float(f"{share * each:.2g}") for share in shares]
     return {
         f"shapes {small:g}, {large:g}": partial(absolute, small=small, large=large) for small, large in (PAPER, fixed)
-    } | {f"shares {SMALL:g}, {LARGE:g}": lambda data: relative_rates(data, PER_GROUP)}
+    } | {"shares {:g}, {:g}".format(*shares): lambda data: relative_rates(data, PER_GROUP, *shares)}
 
 
 def absolute(data: Data, small: float, large: float) -> Gamma:
@@ -103,11 +103,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--starts", type=int, default=2, help="of each")
     parser.add_argument("--sweeps", type=int, default=100, help="accelerated")
     parser.add_argument("--lam-start", choices=["prior", "shape"], default="prior", help="where λ starts")
+    parser.add_argument("--shares", type=float, nargs=2, default=(SMALL, LARGE), help="of a sample's counts")
+    parser.add_argument("--only", default="", help="a part of the name of the data wanted")
     options = parser.parse_args(argv)
     data = (generated(30, 30, 9, 3, name="tiny") if options.tiny else yale(options.yale)).data
     data_in = variants(np.asarray(data.X, float), data.names.group[np.asarray(data.membership).argmax(axis=1)])
     rows = []
-    cells = list(product(rates(data_in["0–255"]).items(), data_in.items()))
+    wanted = [(name, variant) for name, variant in data_in.items() if options.only in name]
+    cells = list(product(rates(data_in["0–255"], options.shares).items(), wanted))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # a number of sweeps is what was asked for
         for (prior, make), (name, variant) in tqdm(cells, unit="cell"):

@@ -22,7 +22,8 @@ from .structures import check_structure, individual, structured
 #     From 0 to 1: 100 digits 0.873, 600 digits 0.916 to 0.921, ORL (one split) 0.905, whatever the pair.
 # With λ starting at its shape those with large ≥ 0.01 do about as well in the data's own unit, but from 0 to 1 those
 # with large ≤ 0.01 fall to 0.31–0.36 on 100 digits: that start does not keep groups apart there. What is lost from 0 to
-# 1 in any case is lost to Poisson noise and not to this prior: the same picture with 1/255 of the counts says less.
+# 1 in any case is lost to Poisson noise and not to this prior: the same picture with 1/255 of the counts says less. Nor
+# is it lost to the dictionary's, whose unit bᵗ is none as long as 1/bˡ is nearly 0: docs/structures.md.
 SMALL, LARGE = 1e-3, 1e-2
 
 

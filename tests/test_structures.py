@@ -1,3 +1,6 @@
+import re
+from pathlib import Path
+
 import jax
 import numpy as np
 import pytest
@@ -74,6 +77,17 @@ def test_permuting_groups_permutes_columns():
     rows = tree([KINDS, NAMES])[:, order]
     permuted = tree([[KINDS[c] for c in order], [NAMES[c] for c in order]])
     assert sorted(rows.tolist()) == sorted(permuted.tolist())
+
+
+def test_the_page_on_structures_says_what_runs():
+    names: dict = {}
+    [block] = re.findall(
+        r"```python\n(.*?)```", Path("docs/structures.md").read_text(encoding="utf-8"), flags=re.DOTALL
+    )
+    exec(compile(block, "docs/structures.md", "exec"), names)
+    np.testing.assert_array_equal(structured(names["paper"]).a, label_driven(3, 3).a)
+    assert names["rates"].a.shape == names["shares"].a.shape == (7, 3)
+    assert structured(names["other"]).a.shape == (3, 3)
 
 
 BAD = {
