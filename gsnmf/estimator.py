@@ -23,16 +23,17 @@ from .restarts import Recipe, by_bound, by_validation, draw_seeds, hold_out, rep
 class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Supervised dictionary learning by Bayesian nonnegative matrix factorisation with group sparsity.
 
-    With labels, every component is bound to a class by the paper's prior (11); without (`fit(X)`), it is the
+    With labels, components are bound to classes by the paper's prior (11); without (`fit(X)`), it is the
     unsupervised model, which transforms but does not predict. X is read as counts, under Poisson noise: its unit says
     how sure it is, and pixels from 0 to 255 usually serve better than the same from 0 to 1. A scaler before it must not
     make new samples negative: MaxAbsScaler does not, nor MinMaxScaler(clip=True). NaN in X are missing entries, in
     training and in new samples alike: they are left out, not filled in.
 
     Args:
-        n_components: components in all, shared out evenly among classes; None for `per_class` of each, or, without
-            labels, 10.
+        n_components: components in all, shared out evenly among classes but for `common` ones; None for `per_class` of
+            each, or, without labels, 10.
         per_class: components of each class.
+        common: components that all classes share, besides; not used without labels.
         prior: "relative", where small and large are shares of a sample's counts, whatever the unit of X and the sizes
             of classes; or "paper", where they are the shapes of λ in (11).
         small: what a component loses in its own class; None for 0.001 of a sample, or the shape 32.
@@ -86,6 +87,7 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         n_components: int | None = None,
         *,
         per_class: int = 3,
+        common: int = 0,
         prior: str = "relative",
         small: float | None = None,
         large: float | None = None,
@@ -108,6 +110,7 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
     ) -> None:
         self.n_components = n_components
         self.per_class = per_class
+        self.common = common
         self.prior = prior
         self.small = small
         self.large = large

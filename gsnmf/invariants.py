@@ -11,6 +11,7 @@ from scipy.special import gammaln
 from .inference import Posterior, invariants
 from .model import Data, Gamma, Priors
 from .model.priors import canonical, is_grouped
+from .model.structures import served
 
 ENTRIES = 2**24  # of TV over draws that are held at once
 
@@ -73,16 +74,15 @@ def choose(data: Data, priors: Priors, posterior: Posterior) -> list[Invariant]:
 
 
 def own_groups(data: Data, priors: Priors, rank: int) -> np.ndarray | None:
-    """Whether group c is component i's own, λ_ic having its smallest shape there; None where none has a group.
+    """Whether component i serves group c, λ_ic having its least prior mean there; None where all serve all.
 
     Components × groups, of truth values.
     """
     rate = canonical(priors).coefficients.hyperprior
     if not is_grouped(priors) or not isinstance(rate, Gamma):
         return None
-    a = np.broadcast_to(np.asarray(rate.a, float), (rank, data.num_groups))
-    own: np.ndarray = (a == a.min(axis=1, keepdims=True)) & (a < a.max(axis=1, keepdims=True))
-    return own if own.any(axis=1).all() else None
+    own = served(rate, data.group_sizes, rank)
+    return None if own.all() else own
 
 
 def evaluate(posterior: Any, asked: list[Invariant]) -> dict[str, np.ndarray]:

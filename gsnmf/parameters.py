@@ -47,9 +47,10 @@ def check_recipe(recipe: Recipe) -> None:
         if getattr(recipe, name) is not None:
             check_number(name, getattr(recipe, name))
     whole("per_class", recipe.per_class, 1)
+    whole("common", recipe.common, 0)
     whole("max_iter", recipe.max_iter, 1)
     if recipe.n_components is not None:
-        whole("n_components", recipe.n_components, 1)
+        whole("n_components", recipe.n_components, 1 + recipe.common)
     if recipe.priors is not None and not isinstance(recipe.priors, Priors):
         raise ValueError(f"expected priors to be None or gsnmf.model.Priors; got {recipe.priors!r}")
     check_choice("prior", recipe.prior, tuple(SHAPES))

@@ -14,7 +14,17 @@ from sklearn.utils import check_random_state
 from tqdm import tqdm
 
 from .inference import Fit, Posterior, cavi, fold_in
-from .model import Data, Gamma, GroupSparse, Priors, as_data, label_driven, matching, relative_rates
+from .model import (
+    Data,
+    Gamma,
+    GroupSparse,
+    Priors,
+    as_data,
+    common_and_individual,
+    matching,
+    relative_rates,
+    structured,
+)
 from .model.missing import with_nan
 from .model.problem import prepare
 from .model.relative import LARGE, SMALL
@@ -30,6 +40,7 @@ class Recipe(NamedTuple):
 
     n_components: int | None
     per_class: int
+    common: int
     prior: str
     small: float | None
     large: float | None
@@ -55,10 +66,11 @@ class Recipe(NamedTuple):
             for given, default in zip((self.small, self.large), SHAPES[self.prior], strict=True)
         )
         per_group = self.per_class if self.n_components is None else None
+        structure = common_and_individual(self.common, per_group, data.num_groups, rank=self.n_components)
         if self.prior == "relative":
-            rates = relative_rates(data, per_group, small, large, self.scale, rank=self.n_components)
+            rates = relative_rates(data, None, small, large, self.scale, structure=structure)
         else:
-            rates = label_driven(per_group, data.num_groups, small, large, self.scale, rank=self.n_components)
+            rates = structured(structure, small, large, self.scale)
         return Priors(dictionary, GroupSparse(rates))
 
     def run(self, data: Data, priors: Priors, key: Any, begin: Posterior | None = None) -> Fit:

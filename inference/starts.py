@@ -9,8 +9,9 @@ import numpy as np
 
 from ..model.conjugacy import rate_shape, stand_in, update
 from ..model.data import Data
-from ..model.priors import Gamma, Given, Priors, canonical
+from ..model.priors import Gamma, Given, Priors, canonical, is_grouped
 from ..model.problem import prepare
+from ..model.structures import served
 from ..model.types import Array
 from .sweep import Moments
 
@@ -124,26 +125,29 @@ def _random(data: Data, priors: Priors, K: int, rng: np.random.Generator) -> tup
 
 
 def _groups(data: Data, priors: Priors, K: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """T's columns at noisy means of a few samples of the group they are bound to, V small outside of it.
+    """T's columns at noisy means of a few samples of each group they serve, V small outside of these.
 
-    A component is bound to the group whose prior mean of λ is least; where all are alike, groups take turns. Hidden
+    A component serves the groups whose prior mean of λ is least; where no mean differs, groups take turns. Hidden
     entries are taken to be what the group has seen of that feature on average.
     """
     family = priors.coefficients
-    if family.hyperprior is None or "group" not in family.axes:
+    if not is_grouped(priors):
         raise ValueError("expected coefficients with groups for init='groups'; got a family without λ of groups")
     X, membership = _complete(data), np.asarray(data.membership)
-    rate = np.broadcast_to(_mean(family.hyperprior), (K, data.num_groups))
-    alike = rate.min(axis=1) == rate.max(axis=1)
-    home = np.where(alike, np.arange(K) * data.num_groups // K, rate.argmin(axis=1))
+    serves = served(stand_in(family.hyperprior), data.group_sizes, K)
+    if serves.all():
+        serves = np.arange(data.num_groups) == (np.arange(K) * data.num_groups // K)[:, None]
     T = np.empty((X.shape[0], K))
-    for i, c in enumerate(home):
-        members = np.flatnonzero(membership[:, c]) if membership[:, c].any() else np.arange(X.shape[1])
-        few = rng.choice(members, size=min(3, len(members)), replace=False)
+    for i, row in enumerate(serves):
+        members = [np.flatnonzero(column) for column in membership.T[row] if column.any()] or [np.arange(X.shape[1])]
+        few = np.concatenate([rng.choice(group, size=min(3, len(group)), replace=False) for group in members])
         T[:, i] = (X[:, few].mean(axis=1) + 1e-3 * X.mean()) * rng.uniform(0.5, 1.5, size=X.shape[0])
-    at_home = membership[:, home].T > 0
-    per_home = np.maximum(np.bincount(home, minlength=data.num_groups)[home], 1)[:, None]
-    V = np.where(at_home, 1.0, 0.02) / per_home * rng.uniform(0.5, 1.5, size=at_home.shape)
+    at_home = serves @ membership.T > 0
+    # Components that serve a group explain its samples together; elsewhere V is small beside what it is at home.
+    together = serves.sum(axis=0)
+    elsewhere = (serves @ together) / serves.sum(axis=1)
+    size = np.where(at_home, (membership @ together)[None, :], elsewhere[:, None])
+    V = np.where(at_home, 1.0, 0.02) / size * rng.uniform(0.5, 1.5, size=at_home.shape)
     return T, V
 
 

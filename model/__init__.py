@@ -4,8 +4,9 @@ from .conjugacy import Rate
 from .data import Data, as_data
 from .generative import group_sparse_nmf
 from .missing import hide
-from .priors import Exponential, Gamma, GroupSparse, Priors, Relevance, by_scale, label_driven
+from .priors import Exponential, Gamma, GroupSparse, Priors, Relevance, by_scale
 from .relative import matching, relative_rates
+from .structures import common, common_and_individual, individual, label_driven, structured, tree
 from .unseen import HeldOut, Names
 
 __all__ = [
@@ -20,9 +21,14 @@ __all__ = [
     "Relevance",
     "as_data",
     "by_scale",
+    "common",
+    "common_and_individual",
     "group_sparse_nmf",
     "hide",
+    "individual",
     "label_driven",
     "matching",
     "relative_rates",
+    "structured",
+    "tree",
 ]

@@ -21,7 +21,6 @@ the rate of every v is one of the λ (or known, without λ).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import jax
@@ -30,7 +29,7 @@ import numpy as np
 import numpyro.distributions as dist
 from numpyro.distributions.transforms import PowerTransform
 
-from .checks import positive, whole
+from .checks import positive
 from .data import Data
 from .special import digamma
 from .types import Array
@@ -349,53 +348,3 @@ def _check_law(name: str, law: Any) -> None:
             f"expected {name} to be a distribution of single numbers on all of (0, ∞); got {type(law).__name__} with "
             f"support {support}" + (f" and event shape {law.event_shape}" if law.event_shape else "")
         )
-
-
-def label_driven(
-    per_group: int | Sequence[int] | None = None,
-    num_groups: int | None = None,
-    small: float = 32.0,
-    large: float = 256.0,
-    scale: float = 1e6,
-    *,
-    rank: int | None = None,
-) -> Gamma:
-    """The paper's prior (11) on λ: each component bound to one group, a = small there and large elsewhere.
-
-    Args:
-        per_group: how many components each group gets; one number, or one for each group.
-        num_groups: C.
-        small: the shape aˡ where a component is bound.
-        large: the shape aˡ elsewhere; the larger, the more strictly groups keep to their own components.
-        scale: bˡ, the same everywhere.
-        rank: instead of per_group, the number of components in all, shared out as evenly as it goes
-            (the first groups get one more).
-
-    Returns a Gamma of shape components × groups, components ordered by group.
-
-    >>> label_driven(per_group=1, num_groups=2, small=1.0, large=9.0).a.tolist()
-    [[1.0, 9.0], [9.0, 1.0]]
-    >>> label_driven(rank=3, num_groups=2).a.shape
-    (3, 2)
-    """
-    C = len(per_group) if num_groups is None and isinstance(per_group, (list, tuple, np.ndarray)) else num_groups
-    groups = np.arange(whole("num_groups", C, 1))
-    if rank is not None:
-        whole("rank", rank, 1)
-    if (per_group is None) == (rank is None):
-        raise ValueError(f"expected either per_group or rank; got per_group={per_group}, rank={rank}")
-    if rank is not None:
-        counts = rank // len(groups) + (groups < rank % len(groups))
-    else:
-        counts = np.asarray(per_group)
-        if counts.ndim > 1 or counts.size not in (1, len(groups)) or counts.dtype.kind not in "iu":
-            raise ValueError(f"expected per_group to be a whole number or {C} of them; got {per_group}")
-        counts = np.broadcast_to(counts, len(groups))
-    if counts.min() < 0 or counts.sum() < 1:
-        raise ValueError(f"expected at least one component; got per_group={per_group}")
-    for name, value in {"small": small, "large": large, "scale": scale}.items():
-        if not isinstance(value, (int, float, np.number)) or not 0 < value < np.inf:
-            raise ValueError(f"expected {name} to be a positive number; got {value}")
-    bound_to = np.repeat(groups, counts)
-    a = np.where(bound_to[:, None] == groups, float(small), float(large))
-    return Gamma(a, np.full_like(a, scale))

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from .checks import whole
 from .data import Data
-from .priors import Gamma, label_driven
+from .priors import Gamma
+from .structures import check_structure, individual, structured
 
 # Chosen by 1-NN accuracy, three components a group, from nine pairs in {1e-5 … 1e-2} × {1e-3 … 1e-1} and both starts of
 # λ, on the half of scikit-learn's digits that `gsnmf.demo` leaves alone (mean of four splits with 100 training images,
@@ -20,7 +22,8 @@ from .priors import Gamma, label_driven
 #     From 0 to 1: 100 digits 0.873, 600 digits 0.916 to 0.921, ORL (one split) 0.905, whatever the pair.
 # With λ starting at its shape those with large ≥ 0.01 do about as well in the data's own unit, but from 0 to 1 those
 # with large ≤ 0.01 fall to 0.31–0.36 on 100 digits: that start does not keep groups apart there. What is lost from 0 to
-# 1 in any case is lost to Poisson noise and not to this prior: the same picture with 1/255 of the counts says less.
+# 1 in any case is lost to Poisson noise and not to this prior: the same picture with 1/255 of the counts says less. Nor
+# is it lost to the dictionary's, whose unit bᵗ is none as long as 1/bˡ is nearly 0: docs/structures.md.
 SMALL, LARGE = 1e-3, 1e-2
 
 
@@ -32,6 +35,7 @@ def relative_rates(
     scale: float = 1e6,
     *,
     rank: int | None = None,
+    structure: ArrayLike | None = None,
 ) -> Gamma:
     """The paper's prior (11) on λ, its shapes as shares of a sample's counts: aˡ_ic = share · S̄ · N_c.
 
@@ -41,10 +45,11 @@ def relative_rates(
     Args:
         data: as made by `as_data`, with groups.
         per_group: how many components each group gets; one number, or one for each group.
-        small: the share that a component loses in the group it is bound to.
+        small: the share that a component loses in a group it is bound to.
         large: the share that it loses elsewhere.
         scale: bˡ, the same everywhere.
         rank: instead of per_group, the number of components in all.
+        structure: instead of both, which component may serve which group, as in `structured`.
 
     Returns a Gamma of shape components × groups. A group without samples counts as one of one sample.
 
@@ -52,9 +57,15 @@ def relative_rates(
     >>> data = as_data([[4.0, 0.0, 2.0], [6.0, 10.0, 8.0]], ["a", "b", "b"])
     >>> relative_rates(data, per_group=1, small=0.1, large=0.5).a.tolist()
     [[1.0, 10.0], [5.0, 2.0]]
+    >>> relative_rates(data, structure=[[1, 1]], small=0.1).a.tolist()
+    [[1.0, 2.0]]
     """
     sizes = np.maximum(np.asarray(data.group_sizes, float), 1.0)
-    shares = label_driven(per_group, data.num_groups, small, large, scale, rank=rank)
+    if structure is None:
+        structure = individual(per_group, data.num_groups, rank=rank)
+    elif per_group is not None or rank is not None:
+        raise ValueError(f"expected per_group, rank or structure; got per_group={per_group}, rank={rank} and structure")
+    shares = structured(check_structure(structure, data.num_groups), small, large, scale)
     return Gamma(shares.a * (_sample_size(data) * sizes)[None, :], shares.b)
 
 

@@ -25,6 +25,7 @@ def benchmarks(monkeypatch):
         "measure",
         "peers",
         "problems",
+        "relative",
         "report",
         "run",
         "sweeps",
@@ -99,3 +100,17 @@ def test_the_command_writes_a_table_json_and_a_plot(tmp_path, capsys):
     assert len(written["rows"]) == 6
     assert str(tmp_path) not in json.dumps(written)
     assert (tmp_path / "out" / "bench.png").stat().st_size > 10_000
+
+
+def test_priors_are_compared_in_every_unit(capsys):
+    from relative import main, variants
+
+    rng = np.random.default_rng(0)
+    X, labels = rng.uniform(0, 255, (5, 30)), np.arange(30) % 3
+    faces = variants(X, labels)
+    assert faces["0–255, unequal classes"].sizes.tolist() == [4, 7, 10]
+    np.testing.assert_allclose(np.mean(faces["0–1, then 128 a pixel"].X), 128)
+    with jax.enable_x64(False):
+        assert main(["--tiny", "--sweeps", "2", "--splits", "1", "--starts", "1"]) == 0
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in [*faces, "shapes 32, 8192", "shares 0.001, 0.01"])

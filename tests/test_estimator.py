@@ -20,7 +20,7 @@ from sklearn.utils.estimator_checks import check_estimator, parametrize_with_che
 import gsnmf
 from gsnmf import GroupSparseNMF
 from gsnmf.inference import cavi, fold_in
-from gsnmf.model import Gamma, GroupSparse, Priors, as_data, label_driven, relative_rates
+from gsnmf.model import Gamma, GroupSparse, Priors, as_data, common_and_individual, label_driven, relative_rates
 from gsnmf.projection import class_cosines, nearest_cosine, nnls
 from gsnmf.restarts import Recipe, by_bound, by_validation, draw_seeds, hold_out
 
@@ -122,6 +122,10 @@ def test_numbers_of_components():
         return len(recipe(**options).make_priors(as_data(X.T, y)).coefficients.rate.a)
 
     assert (rank(), rank(per_class=2), rank(n_components=5)) == (9, 6, 5)
+    assert (rank(common=4), rank(common=4, n_components=5)) == (13, 5)
+    for prior in ("relative", "paper"):
+        rates = recipe(common=1, per_class=1, prior=prior).make_priors(as_data(X.T, y)).coefficients.rate
+        assert (rates.a < rates.a.max()).tolist() == common_and_individual(1, 1, 3).tolist()  # classes are equal
     assert GroupSparseNMF(max_iter=2).fit(X).transform(X).shape == (36, 10)
 
 
@@ -425,6 +429,8 @@ def test_wrong_input():
     for options, message in [
         ({"n_components": 0}, "expected n_components to be a whole number ≥ 1; got 0"),
         ({"per_class": 1.5}, "expected per_class to be a whole number ≥ 1; got 1.5"),
+        ({"common": -1}, "expected common to be a whole number ≥ 0; got -1"),
+        ({"common": 3, "n_components": 3}, "expected n_components to be a whole number ≥ 4; got 3"),
         ({"n_restarts": 0}, "expected n_restarts to be a whole number ≥ 1; got 0"),
         ({"max_iter": 0}, "expected max_iter to be a whole number ≥ 1; got 0"),
         ({"small": -1.0}, "expected small to be a positive number; got -1.0"),
