@@ -9,7 +9,7 @@ As a function of a block's a and b the bound is, but for a constant, the sum ove
     both     log a − ψ(a) = log mean(E) − mean(L),   b = mean(E)/a               in both.
 
 It is concave in log b, in a, and in a with b at its best, as log a − ψ(a) falls: whatever lies between the old value
-and the maximiser is at least as good as the old one, so that limits on a and b cannot make a step lower the bound.
+and the maximiser is at least as good as the old one, so that a limit on a cannot make a step lower the bound.
 """
 
 from __future__ import annotations
@@ -160,10 +160,7 @@ def best(prior: Gamma, E: Array, L: Array, along: int | None, what: str, least: 
     if what != "scale":
         # Beyond 1/√eps rounding of L alone decides on the shape; whoever was given a larger one may keep it.
         a = jnp.clip(a, 0.0 if least is None else least, jnp.maximum(prior.a, info.eps**-0.5))
-    if what != "shape":
-        # The λ of a component that is not in use may grow without end, and its scale with it.
-        b = jnp.clip(E / mean(a), math.sqrt(info.tiny), math.sqrt(info.max))
-    return Gamma(a, b)
+    return Gamma(a, b if what == "shape" else E / mean(a))
 
 
 def _shape_of_gap(gap: Array) -> Array:
