@@ -10,7 +10,8 @@ import reference
 from conftest import problem
 from scipy import optimize, special
 
-from gsnmf.inference import cavi, engine
+from gsnmf.inference import align, cavi, engine
+from gsnmf.inference.alignment import permute
 from gsnmf.inference.hyper import WHAT, best, relearn, tie
 from gsnmf.inference.poisson import observe
 from gsnmf.inference.posterior import transposed
@@ -153,10 +154,31 @@ def test_every_recorded_bound_is_with_the_priors_of_its_sweep():
     assert [fit.num_steps for fit in seen] == [25, 30]
 
 
+def test_a_dropped_sweep_drops_what_it_learned():
+    """A state whose bound no sweep can reach, and the same with one that any does."""
+    data = problem(3)[0]
+    seen, hyper, state = cavi._see(data, GROUPED, cavi.init(data, GROUPED, key=KEY, rank=4), LEARN)
+    state, _, _ = engine._begin(state, None, accelerate=True)
+    sweep = jax.jit(engine.accelerated, static_argnums=3)
+    state, _ = sweep(seen, hyper, state, LEARN)  # now its factors mean something
+    for bound, kept in ((np.inf, True), (-np.inf, False)):
+        given = state._replace(bound=jnp.asarray(bound), momentum=jnp.asarray(3.0))
+        after, _ = sweep(seen, hyper, given, LEARN)
+        alike = [np.array_equal(x, y) for x, y in zip(*map(jax.tree.leaves, (after.priors, state.priors)), strict=True)]
+        assert all(alike) if kept else not any(alike)
+
+
 def test_going_on_from_a_fit_equals_not_stopping():
     whole, first = run(max_steps=40), run(max_steps=15)
     rest = run(priors=first.priors, start=first, max_steps=25)
     same((rest.posterior, rest.priors), (whole.posterior, whole.priors), 1e-10)
+
+
+def test_aligned_fits_take_their_learned_priors_along():
+    data, fit = problem(3)[0], run(max_steps=7)
+    aligned = align(fit, permute(fit.posterior, np.array([2, 0, 3, 1])), data, GROUPED)
+    assert not np.allclose(aligned.priors.dictionary.a, fit.priors.dictionary.a)
+    np.testing.assert_allclose(cavi.bound(data, aligned.priors, aligned.posterior), fit.elbo[-1], rtol=1e-12)
 
 
 @pytest.mark.parametrize("batch", [False, True])
