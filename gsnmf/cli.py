@@ -123,6 +123,19 @@ def _parser() -> Parser:
 def _fit_options(fit: Parser) -> None:
     fit.add_argument("--out", type=Path, required=True, metavar="FILE", help="where the fit goes, as .npz and .json")
     add_problem(fit)
+    learned = fit.add_argument_group("learned with the factors, with one value along AXIS or for all")
+    learned.add_argument(
+        "--learn-dictionary",
+        choices=["all", "feature", "component"],
+        metavar="AXIS",
+        help="shape and scale of T's prior",
+    )
+    learned.add_argument(
+        "--learn-coefficients",
+        choices=["all", "component", "group", "sample"],
+        metavar="AXIS",
+        help="scale of λ's prior; without --labels, shape and scale of V's",
+    )
     fit.add_argument("--max-steps", type=int, default=300, metavar="N", help="sweeps at most (default: 300)")
     fit.add_argument("--tol", type=float, default=1e-6, help="relative change of the bound to stop at (default: 1e-6)")
     fit.add_argument("--seed", type=seed, default=0, metavar="N", help="of the random start (default: 0)")
@@ -174,7 +187,7 @@ def _fit(arguments: argparse.Namespace) -> int:
     fit, interrupted = _run(arguments, data, priors, rank)
     if fit is None:
         raise KeyboardInterrupt
-    save_fit(npz, fit, priors, data.names)
+    save_fit(npz, fit, fit.priors or priors, data.names)
     if interrupted:
         print(f"gsnmf: interrupted after sweep {fit.num_steps}; saved in {npz}", file=sys.stderr)
         return 130
@@ -216,6 +229,10 @@ def _run(arguments: argparse.Namespace, data: Data, priors: Priors, rank: int) -
 
     last: list[Fit] = []
     start = cavi.start_at_shape(data, priors, rank) if arguments.lam_start == "shape" else None
+    learn, axes = None, (arguments.learn_dictionary, arguments.learn_coefficients)
+    if any(axes):
+        # The shapes of λ say which component belongs to which label: only their scale is open.
+        learn = cavi.learn(*axes, what=("both", "both" if arguments.labels is None else "scale"))
     with tqdm(total=arguments.max_steps, unit="sweep", disable=None) as progress, warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # its sentence is printed with the table
 
@@ -233,6 +250,7 @@ def _run(arguments: argparse.Namespace, data: Data, priors: Priors, rank: int) -
                 rank=rank,
                 max_steps=arguments.max_steps,
                 tol=arguments.tol,
+                learn=learn,
                 callback=checkpoint,
             )
         except KeyboardInterrupt:

@@ -13,7 +13,7 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import parameters
-from .inference import fold_in
+from .inference import cavi, fold_in
 from .model import Priors
 from .model.priors import is_grouped
 from .projection import COMBINED, both_cosines, combine
@@ -49,6 +49,8 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         tol: relative change of the bound to stop at; None for all sweeps. A higher bound does not mean a better
             classifier (docs/experiments.md).
         accelerate: momentum and the scale step, for several times fewer sweeps; what is said of tol holds here too.
+        learn: which hyperparameters are learned as well, a `gsnmf.inference.cavi.learn`; None for none. Every restart
+            learns its own, from the priors above; not by sample, as new ones would have none.
         transform_by: "nnls", nonnegative least squares (the paper's); or "posterior", the mean of v under the
             variational posterior with the dictionary held, averaged over the candidate classes.
         predict_by: "nearest", the nearest training sample by cosine of coefficients (the paper's). With every restart's
@@ -66,7 +68,7 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
     Attributes:
         components_: E[T], n_components × n_features.
         posterior_: the `Posterior` that was kept, features × samples as in `gsnmf.inference`.
-        priors_: its `Priors`.
+        priors_: its `Priors`, as given or as learned.
         elbo_: its augmented bound after each sweep.
         n_iter_: its number of sweeps.
         reconstruction_err_: √(2 KL(X ‖ E[T] E[V])), as scikit-learn's NMF reports it, over the entries observed.
@@ -100,6 +102,7 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         max_iter: int = 300,
         tol: float | None = 1e-6,
         accelerate: bool = True,
+        learn: cavi.Learn | None = None,
         transform_by: str = "nnls",
         predict_by: str = "nearest",
         n_restarts: int = 1,
@@ -123,6 +126,7 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         self.max_iter = max_iter
         self.tol = tol
         self.accelerate = accelerate
+        self.learn = learn
         self.transform_by = transform_by
         self.predict_by = predict_by
         self.n_restarts = n_restarts
@@ -161,8 +165,10 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         else:
             found = by_bound(recipe, matrix, index, keys, self.verbose)
         kept = found.fits[found.best]
-        self.best_restart_, self.bounds_, self.priors_ = found.best, found.bounds, found.priors
+        self.best_restart_, self.bounds_ = found.best, found.bounds
         self.restarts_ = [fit.posterior for fit in found.fits]
+        self._priors: list[Any] = [fit.priors for fit in found.fits]  # learned by each, or the same
+        self.priors_ = self._priors[found.best]
         self.posterior_, self.elbo_, self.n_iter_ = kept.posterior, kept.elbo, kept.num_steps
         T, V = (np.asarray(factor.mean, float) for factor in kept.posterior[:2])
         self.components_, self.n_components_ = T.T, T.shape[1]
@@ -258,7 +264,7 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         return new
 
     def _represent(self, samples: NDArray[Any], restart: int, by: str) -> NDArray[Any]:
-        return represent(samples, self.restarts_[restart], self.priors_, by, self._shares)
+        return represent(samples, self.restarts_[restart], self._priors[restart], by, self._shares)
 
     @property
     def _voters(self) -> list[int]:

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_non_negative
 
+from .inference import cavi
 from .model import Priors
 from .model.checks import whole
 from .model.priors import is_grouped
@@ -53,6 +54,10 @@ def check_recipe(recipe: Recipe) -> None:
         whole("n_components", recipe.n_components, 1 + recipe.common)
     if recipe.priors is not None and not isinstance(recipe.priors, Priors):
         raise ValueError(f"expected priors to be None or gsnmf.model.Priors; got {recipe.priors!r}")
+    if recipe.learn is not None and not isinstance(recipe.learn, cavi.Learn):
+        raise ValueError(f"expected learn to be None or made by cavi.learn; got {recipe.learn!r}")
+    if recipe.learn is not None and recipe.learn.coefficients == "sample":
+        raise ValueError("expected learn to leave new samples a prior; got coefficients='sample'")
     check_choice("prior", recipe.prior, tuple(SHAPES))
     check_choice("lam_start", recipe.lam_start, ("prior", "shape"))
 

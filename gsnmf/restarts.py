@@ -53,6 +53,7 @@ class Recipe(NamedTuple):
     max_iter: int
     tol: float | None
     accelerate: bool
+    learn: cavi.Learn | None
 
     def make_priors(self, data: Data) -> Priors:
         """The priors of these data: group sparse with labels, Gamma without."""
@@ -85,6 +86,7 @@ class Recipe(NamedTuple):
         elif self.lam_start == "shape":
             start = cavi.start_at_shape(data, priors, rank)
         options = {"init": self.init, "max_steps": self.max_iter, "tol": self.tol, "accelerate": self.accelerate}
+        options["learn"] = self.learn
         fit = cavi.run(data, priors, key=key, start=start, rank=rank, **options)  # type: ignore[arg-type]  # a mixture
         return fit._replace(posterior=jax.device_get(fit.posterior))  # NumPy's arrays: pickles go anywhere
 
@@ -95,7 +97,6 @@ class Found(NamedTuple):
     fits: one for each key; bounds: the last bound of each.
     scores: what they were ranked by, the bound among equals; best: which won.
     sound: those whose bounds are finite.
-    priors: those of all training samples.
     """
 
     fits: list[Fit]
@@ -103,7 +104,6 @@ class Found(NamedTuple):
     scores: NDArray[Any]
     best: int
     sound: list[int]
-    priors: Priors
 
 
 def draw_seeds(random_state: Any, num_restarts: int) -> tuple[int, list[int]]:
@@ -116,10 +116,9 @@ def draw_seeds(random_state: Any, num_restarts: int) -> tuple[int, list[int]]:
 def by_bound(recipe: Recipe, X: NDArray[Any], y: NDArray[Any] | None, keys: Sequence[Any], verbose: int) -> Found:
     """A fit for each key; the highest bound wins. X: features × samples."""
     data = as_data(X, y)
-    priors = recipe.make_priors(data)
-    fits, sound = _run_all(recipe, data, priors, keys, verbose)
+    fits, sound = _run_all(recipe, data, recipe.make_priors(data), keys, verbose)
     bounds = np.array([fit.elbo[-1] for fit in fits])
-    return Found(fits, bounds, bounds, max(sound, key=lambda r: bounds[r]), sound, priors)
+    return Found(fits, bounds, bounds, max(sound, key=lambda r: bounds[r]), sound)
 
 
 def by_validation(
@@ -138,9 +137,8 @@ def by_validation(
     scores[sound] = [accuracy(fits[r].posterior.T.mean, *old, *new) for r in sound]
     best = max(sound, key=lambda r: (scores[r], bounds[r]))
     data = as_data(X, y)
-    priors = recipe.make_priors(data)
-    [fits[best]], _ = _run_all(recipe, data, priors, [keys[best]], 0, begin=fits[best].posterior)
-    return Found(fits, bounds, scores, best, sound, priors)
+    [fits[best]], _ = _run_all(recipe, data, recipe.make_priors(data), [keys[best]], 0, begin=fits[best].posterior)
+    return Found(fits, bounds, scores, best, sound)
 
 
 def _run_all(

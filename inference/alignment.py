@@ -11,8 +11,10 @@ them, among those that keep every component within its block: the components wit
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
+import jax
 import numpy as np
 from numpyro.infer import MCMC
 from scipy.optimize import linear_sum_assignment
@@ -58,7 +60,9 @@ def align(result: Any, reference: Any, data: Data, priors: Priors, *, by: str = 
         raise ValueError("expected a reference to align to, a Fit, a Posterior or draws; got None")
     order = permutation(means(posterior), means(reference), blocks(data, priors, rank_of(posterior)))
     aligned = permute(posterior, order)
-    return result._replace(posterior=aligned) if isinstance(result, Fit) else aligned
+    if isinstance(result, Fit):
+        return result._replace(posterior=aligned, priors=_permute_priors(result.priors, order))
+    return aligned
 
 
 def _align_draws(draws: dict[str, np.ndarray], reference: Any, data: Data, priors: Priors, by: str) -> dict[str, Any]:
@@ -186,6 +190,18 @@ def permute(posterior: Posterior, order: np.ndarray) -> Posterior:
         return type(factor)(*(x if x.shape[AXIS[site]] != size else x.take(order, axis=AXIS[site]) for x in full))
 
     return Posterior(*(move(site, factor) for site, factor in posterior._asdict().items()))
+
+
+def _permute_priors(priors: Priors | None, order: np.ndarray) -> Priors | None:
+    """The same order for hyperparameters that were learned by component; those given are alike within a block."""
+
+    def move(x: Array, axis: int) -> Array:
+        return np.take(x, order, axis) if np.ndim(x) == 2 and np.shape(x)[axis] == len(order) else x
+
+    if priors is None:
+        return None
+    axes = (AXIS["T"], AXIS["V"])
+    return Priors(*(jax.tree.map(partial(move, axis=n), prior) for prior, n in zip(priors, axes, strict=True)))
 
 
 def invariants(draws: Any) -> Any:

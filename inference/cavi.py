@@ -12,21 +12,22 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from ..model.checks import whole
-from ..model.conjugacy import require_closed_forms
+from ..model.conjugacy import rate_shape, require_closed_forms
 from ..model.data import Data
 from ..model.priors import Priors
 from ..model.problem import prepare
 from ..model.types import Array
 from .bound import bound, paper_bound, paper_bound_gap
-from .engine import State, plain, run_batch, run_one
+from .engine import Plan, State, plain, run_batch, run_one
+from .hyper import Learn, learn, tie
 from .poisson import Observed, observe
-from .posterior import Fit, Posterior, match, rank_of, transposed
+from .posterior import Fit, Posterior, Transposed, match, rank_of, transposed
 from .starts import Start, fill, first_moments, start, start_at_shape
 from .sweep import Moments, moments, sweep
 
 __all__ = [
-    "Moments", "State", "bound", "init", "paper_bound", "paper_bound_gap", "run", "run_many", "start", "start_at_shape",
-    "step",
+    "Learn", "Moments", "State", "bound", "init", "learn", "paper_bound", "paper_bound_gap", "run", "run_many", "start",
+    "start_at_shape", "step",
 ]  # fmt: skip
 
 
@@ -53,24 +54,34 @@ def init(
         m = jax.jit(moments)(observe(ready), transposed(match(begun, ready, hyper, K)))
     else:
         m = first_moments(fill(begun, data, priors, K, key, init), data.mask, ready.X.dtype)
-    shapes, _ = jax.eval_shape(lambda: sweep(observe(ready), hyper, m))
-    placeholder = jax.tree.map(lambda s: jax.device_put(np.ones(s.shape, s.dtype)), shapes)
     zero = jnp.zeros((), ready.X.dtype)
-    return State(m, placeholder, None, zero, zero, zero - 1)
+    return State(m, _placeholder(ready, hyper, m), None, zero, zero, zero - 1)
+
+
+def _placeholder(data: Data, priors: Priors, m: Moments) -> Transposed:
+    """Factors of the shapes that a sweep gives them: their scales are only as large as the priors make them."""
+    shapes, _ = jax.eval_shape(lambda: sweep(observe(data), priors, m))
+    factors: Transposed = jax.tree.map(lambda s: jax.device_put(np.ones(s.shape, s.dtype)), shapes)
+    return factors
 
 
 def step(data: Data, priors: Priors, state: State) -> tuple[State, float]:
     """One plain sweep: the next state, and the bound of the state given (meaningless before the first sweep)."""
     if not isinstance(state, State):
         raise ValueError(f"expected a State, as made by cavi.init; got {type(state).__name__}")
-    state, bounds = jax.jit(plain)(*_see(data, priors, state), state)
+    seen, hyper, state = _see(data, priors, state)
+    state, bounds = jax.jit(plain)(seen, hyper, state)
     return state, float(bounds.kept)
 
 
-def _see(data: Data, priors: Priors, state: State) -> tuple[Observed, Priors]:
-    """What sweeps from this state read; the copy of X that was prepared for it does not outlive this call."""
-    data, priors, _ = prepare(data, priors, state.moments.T.shape[0])
-    return observe(data), priors
+def _see(data: Data, priors: Priors, state: State, learn: Learn | None = None) -> tuple[Observed, Priors, State]:
+    """What sweeps read, and the state with room for what they learn; the copy of X that was prepared does not stay."""
+    data, priors, K = prepare(data, priors, state.moments.T.shape[0])
+    if learn is not None:
+        of_V = rate_shape(priors.coefficients, data, K) or (K, data.num_samples)
+        tied = tie(priors, learn, {"dictionary": (data.num_features, K), "coefficients": of_V})
+        state = state._replace(factors=_placeholder(data, tied, state.moments), priors=tied)
+    return observe(data), priors, state
 
 
 def run(
@@ -84,6 +95,7 @@ def run(
     max_steps: int = 300,
     tol: float | None = 1e-6,
     accelerate: bool = True,
+    learn: Learn | None = None,
     callback: Callable[[Fit], object] | None = None,
 ) -> Fit:
     """Fit the mean field by sweeps of coordinate ascent.
@@ -103,6 +115,8 @@ def run(
             anew, so what is kept never falls, but for rounding; a dropped sweep counts as a sweep. `elbo` then holds,
             but for its last entry, the bound with q(S) as the sweep left it: valid, and below the one with q(S) at
             its optimum.
+        learn: which hyperparameters are learned with the factors, once a sweep, as made by `cavi.learn`; the fit's
+            `priors` are then the learned ones, and what the bounds are with. None for none.
         callback: called with the `Fit` so far about every 25 sweeps, for progress and checkpoints.
 
     >>> from gsnmf.model import Gamma, Priors, as_data
@@ -113,17 +127,13 @@ def run(
     Returns a `Fit`. With `accelerate=False, tol=None` it is exactly the paper's sweep, `max_steps` times. A run that
     does not reach its tolerance says so in `converged`, `message` and one `ConvergenceWarning`.
     """
-    _check_options(max_steps, tol, accelerate)
+    _check_options(max_steps, tol, accelerate, learn)
     if callback is not None and not callable(callback):
         raise ValueError(f"expected callback to be a function of a Fit; got {callback!r}")
     state = _init(data, priors, key=key, start=start, init=init, rank=rank)
-    seen, hyper = _see(data, priors, state)
-
-    def told(fit: Fit) -> object:
-        return callback(fit._replace(priors=priors)) if callback is not None else None
-
-    fit = run_one(seen, hyper, state, max_steps, tol, accelerate, told if callback is not None else None)
-    fit = fit._replace(priors=priors)
+    seen, hyper, state = _see(data, priors, state, learn)
+    plan = Plan(priors, max_steps, tol, accelerate, learn)
+    fit = run_one(seen, hyper, state, plan, callback)
     _warn([fit], tol)
     return fit
 
@@ -142,6 +152,7 @@ def run_many(
     max_steps: int = 300,
     tol: float | None = 1e-6,
     accelerate: bool = True,
+    learn: Learn | None = None,
     batch: bool | None = None,
 ) -> list[Fit]:
     """One fit for each key: restarts on the same data, or folds of equal shape.
@@ -156,6 +167,7 @@ def run_many(
         max_steps: as in `run`.
         tol: as in `run`.
         accelerate: as in `run`.
+        learn: as in `run`; each fit learns its own.
         batch: whether all fits are one batch under `jax.vmap`, each sweep one call for all of them, or are made one
             after another. None takes what is cheapest: a batch on accelerators, one after another on CPUs, where
             the products of one fit occupy all cores already and a batch has to be compiled anew for every size
@@ -169,7 +181,7 @@ def run_many(
     >>> max(fits, key=lambda fit: fit.elbo[-1]).posterior.T.mean.shape
     (2, 1)
     """
-    _check_options(max_steps, tol, accelerate)
+    _check_options(max_steps, tol, accelerate, learn)
     keys = list(keys) if isinstance(keys, (list, tuple)) or getattr(keys, "ndim", 0) > 0 else []
     if not keys:
         raise ValueError("expected several keys, jax.random.split(key, n); got none, or a single one")
@@ -188,14 +200,15 @@ def run_many(
         datas = [d if d.mask is not None else d._replace(mask=np.ones(d.X.shape, bool)) for d in datas]
     of = [datas[0]] * len(keys) if shared else datas
     states = [_init(d, priors, key=k, start=start, init=init, rank=rank) for d, k in zip(of, keys, strict=True)]
-    seen, hypers = zip(*(_see(d, priors, states[0]) for d in datas), strict=True)
+    seen, hypers, ready = zip(*(_see(d, priors, states[0], learn) for d in datas), strict=True)
+    states = [state._replace(factors=ready[0].factors, priors=ready[0].priors) for state in states]
+    plan = Plan(priors, max_steps, tol, accelerate, learn)
     if batched:
         together = seen[0] if shared else _stack(seen)
-        fits = run_batch(together, hypers[0], _stack(states), max_steps, tol, accelerate, shared)
+        fits = run_batch(together, hypers[0], _stack(states), plan, shared)
     else:
         pairs = zip(seen * len(keys) if shared else seen, states, strict=True)
-        fits = [run_one(d, hypers[0], s, max_steps, tol, accelerate) for d, s in pairs]
-    fits = [fit._replace(priors=priors) for fit in fits]
+        fits = [run_one(d, hypers[0], s, plan) for d, s in pairs]
     _warn(fits, tol)
     return fits
 
@@ -204,12 +217,14 @@ def _stack(trees: Sequence[Any]) -> Any:
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
 
 
-def _check_options(max_steps: int, tol: float | None, accelerate: bool) -> None:
+def _check_options(max_steps: int, tol: float | None, accelerate: bool, learn: Learn | None) -> None:
     whole("max_steps", max_steps, 1)
     if tol is not None and not (isinstance(tol, (int, float, np.number)) and 0 <= tol < np.inf):
         raise ValueError(f"expected tol to be None or a number ≥ 0; got {tol!r}")
     if not isinstance(accelerate, (bool, np.bool)):
         raise ValueError(f"expected accelerate to be True or False; got {accelerate!r}")
+    if learn is not None and not isinstance(learn, Learn):
+        raise ValueError(f"expected learn to be None or made by cavi.learn; got {learn!r}")
 
 
 def _warn(fits: list[Fit], tol: float | None) -> None:

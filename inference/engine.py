@@ -13,6 +13,7 @@ import numpy as np
 from ..model.priors import Priors
 from ..model.types import Array
 from .bound import moved_log_ratio, prior_terms
+from .hyper import Learn, relearn, report
 from .poisson import Observed
 from .posterior import Fit, Posterior, Transposed
 from .sweep import Moments, extrapolate, moments, rescale, sweep
@@ -29,6 +30,7 @@ class State(NamedTuple):
     terms: their bound without Σ x log(M/x), which takes M: in a plain run the next sweep forms it anyway.
     bound: their bound with q(S) as the sweep left it, in an accelerated run; in a plain one, that of the state before.
     momentum: sweeps since momentum began: −1 before the first and in a plain run, 0 where it was just lost.
+    priors: those that were learned so far, which `terms` and `bound` are with; None where none are learned.
     """
 
     moments: Moments
@@ -37,6 +39,7 @@ class State(NamedTuple):
     terms: Array
     bound: Array
     momentum: Array
+    priors: Any = None
 
     @property
     def posterior(self) -> Posterior:
@@ -55,32 +58,41 @@ class Bounds(NamedTuple):
     optimum: Array
 
 
-def plain(data: Observed, priors: Priors, state: State) -> tuple[State, Bounds]:
-    """The paper's sweep. M = g_T g_V of the state given is formed by it, and completes that state's bound."""
+def plain(data: Observed, priors: Priors, state: State, learn: Learn | None = None) -> tuple[State, Bounds]:
+    """The paper's sweep. M = g_T g_V of the state given is formed by it, and completes that state's bound.
+
+    What is learned of the priors is learned after it, and the state's own priors are read in place of those given.
+    """
+    priors = priors if learn is None else state.priors
     q, S = sweep(data, priors, state.moments)
     elbo = state.terms + S.log_ratio
-    terms = data.base + prior_terms(data, priors, q)
-    return State(moments(data, q), q, None, terms, elbo, state.momentum), Bounds(elbo, elbo)
+    m = moments(data, q)
+    learned = None if learn is None else relearn(priors, learn, q, m)
+    terms = data.base + prior_terms(data, learned or priors, q)
+    return State(m, q, None, terms, elbo, state.momentum, learned), Bounds(elbo, elbo)
 
 
-def accelerated(data: Observed, priors: Priors, state: State) -> tuple[State, Bounds]:
+def accelerated(data: Observed, priors: Priors, state: State, learn: Learn | None = None) -> tuple[State, Bounds]:
     """A sweep from where momentum carried the moments, the scale step, and a look whether the bound rose.
 
     The sweep's own q(S) gives a valid bound for its factors without a further product. If that is below the last
-    one, the sweep is dropped, its factors with it, and momentum begins anew with a plain sweep from the last good
-    ones. A plain sweep and the scale step cannot lower the bound, so what is kept never falls, but for rounding.
+    one, the sweep is dropped, its factors with it and what it learned of priors, and momentum begins anew with a plain
+    sweep from the last good ones. A plain sweep, the scale step and learning cannot lower the bound, so what is kept
+    never falls, but for rounding.
     """
+    priors = priors if learn is None else state.priors
     q, S = sweep(data, priors, state.moments)
     q = rescale(data, priors, q)
     m = moments(data, q)
-    terms = data.base + prior_terms(data, priors, q)
+    learned = None if learn is None else relearn(priors, learn, q, m)
+    terms = data.base + prior_terms(data, learned or priors, q)
     elbo = terms + moved_log_ratio(S, state.moments, m)
     good = (elbo >= state.bound) | (state.momentum <= 0)
     momentum = jnp.where(good, state.momentum + 1, 0)
-    before = state.factors, state.reached, state.terms, state.bound
-    kept, m, terms, elbo = jax.lax.cond(good, lambda: (q, m, terms, elbo), lambda: before)
+    before = state.factors, state.reached, state.terms, state.bound, state.priors
+    kept, m, terms, elbo, learned = jax.lax.cond(good, lambda: (q, m, terms, elbo, learned), lambda: before)
     ahead = extrapolate(m, state.reached, state.moments, momentum)
-    return State(ahead, kept, m, terms, elbo, momentum), Bounds(state.bound, state.terms + S.log_ratio)
+    return State(ahead, kept, m, terms, elbo, momentum, learned), Bounds(state.bound, state.terms + S.log_ratio)
 
 
 class Progress(NamedTuple):
@@ -100,9 +112,17 @@ class Progress(NamedTuple):
     optimum: Array
 
 
-@partial(jax.jit, static_argnames="accelerate")
+@partial(jax.jit, static_argnames=("accelerate", "learn"))
 def advance(
-    data: Observed, priors: Priors, state: State, done: Array, limit: Array, last: Array, tol: Array, accelerate: bool
+    data: Observed,
+    priors: Priors,
+    state: State,
+    done: Array,
+    limit: Array,
+    last: Array,
+    tol: Array,
+    accelerate: bool,
+    learn: Learn | None = None,
 ) -> tuple[State, Progress]:
     """Sweep until `limit`, a small relative change of the bound, or a non-finite bound; at most CHUNK sweeps."""
     one = accelerated if accelerate else plain
@@ -115,7 +135,7 @@ def advance(
         given, (last, n, _, record, optimum) = carry
         # Else XLA takes what depends on the priors alone out of the loop, piece by piece, and compiles longer.
         held, _ = jax.lax.optimization_barrier((priors, given.momentum))  # type: ignore[no-untyped-call]  # JAX's
-        state, (elbo, best) = one(data, held, given)
+        state, (elbo, best) = one(data, held, given, learn)
         first = done + n == 0
         small = (jnp.abs(elbo - last) <= tol * jnp.abs(elbo)) & (given.momentum != 0)  # a dropped sweep changes nothing
         stop = ~first & (~jnp.isfinite(elbo) | small)
@@ -127,27 +147,32 @@ def advance(
     return jax.lax.while_loop(ongoing, body, (state, begin))
 
 
+class Plan(NamedTuple):
+    """How a run goes; the fields are the arguments of `cavi.run` of those names, `priors` as they were given there."""
+
+    priors: Priors
+    max_steps: int
+    tol: float | None
+    accelerate: bool
+    learn: Learn | None
+
+
 def run_one(
-    data: Observed,
-    priors: Priors,
-    state: State,
-    max_steps: int,
-    tol: float | None,
-    accelerate: bool,
-    callback: Callable[[Fit], object] | None = None,
+    data: Observed, priors: Priors, state: State, plan: Plan, callback: Callable[[Fit], object] | None = None
 ) -> Fit:
     """Sweep from this state until it has converged or made all its sweeps."""
-    state, last, threshold = _begin(state, tol, accelerate)
+    each = partial(advance, accelerate=plan.accelerate, learn=plan.learn)
+    state, last, threshold = _begin(state, plan.tol, plan.accelerate)
     done, stop = 0, False
     elbos: list[np.ndarray] = []
 
     def fit() -> Fit:
         """The result so far. The bound now is what one more sweep would form first."""
-        _, progress = advance(data, priors, _own(state), 0, 1, last, threshold, accelerate)
-        return _fit(state, elbos, progress.optimum, tol, stop)
+        _, progress = each(data, priors, _own(state), 0, 1, last, threshold)
+        return _fit(state, elbos, progress.optimum, stop, plan)
 
-    while done < max_steps and not stop:
-        state, progress = advance(data, priors, state, done, max_steps, last, threshold, accelerate)
+    while done < plan.max_steps and not stop:
+        state, progress = each(data, priors, state, done, plan.max_steps, last, threshold)
         last, stop = progress.last, bool(progress.stop)
         done += int(progress.n)
         elbos.append(np.asarray(progress.record, float)[: int(progress.n)])
@@ -156,17 +181,16 @@ def run_one(
     return fit()
 
 
-def run_batch(
-    data: Observed, priors: Priors, state: State, max_steps: int, tol: float | None, accelerate: bool, shared: bool
-) -> list[Fit]:
+def run_batch(data: Observed, priors: Priors, state: State, plan: Plan, shared: bool) -> list[Fit]:
     """The same for several states at once, stacked along a first axis, as are the data unless they are `shared`."""
     R = len(state.bound)
-    each = jax.vmap(partial(advance, accelerate=accelerate), in_axes=(None if shared else 0, None, 0, 0, 0, 0, None))
-    state, last, threshold = _begin(state, tol, accelerate)
+    one = partial(advance, accelerate=plan.accelerate, learn=plan.learn)
+    each = jax.vmap(one, in_axes=(None if shared else 0, None, 0, 0, 0, 0, None))
+    state, last, threshold = _begin(state, plan.tol, plan.accelerate)
     done, stop = np.zeros(R, int), np.zeros(R, bool)
     elbos: list[list[np.ndarray]] = [[] for _ in range(R)]
-    while ((done < max_steps) & ~stop).any():
-        limit = np.where(stop, done, max_steps)  # who has stopped makes no more sweeps
+    while ((done < plan.max_steps) & ~stop).any():
+        limit = np.where(stop, done, plan.max_steps)  # who has stopped makes no more sweeps
         state, progress = each(data, priors, state, done, limit, last, threshold)
         last, n = progress.last, np.asarray(progress.n)
         for r in range(R):
@@ -174,7 +198,7 @@ def run_batch(
         done, stop = done + n, stop | np.asarray(progress.stop)
     _, progress = each(data, priors, _own(state), 0 * done, 0 * done + 1, last, threshold)
     states = [jax.tree.map(lambda x, r=r: x[r], state) for r in range(R)]
-    return [_fit(states[r], elbos[r], progress.optimum[r], tol, bool(stop[r])) for r in range(R)]
+    return [_fit(states[r], elbos[r], progress.optimum[r], bool(stop[r]), plan) for r in range(R)]
 
 
 def _own(state: State) -> State:
@@ -189,8 +213,9 @@ def _begin(state: State, tol: float | None, accelerate: bool) -> tuple[State, Ar
     return state, jnp.full(state.bound.shape, jnp.inf, dtype), jnp.full((), -1.0 if tol is None else tol, dtype)
 
 
-def _fit(state: State, elbos: list[np.ndarray], now: Array, tol: float | None, stop: bool) -> Fit:
+def _fit(state: State, elbos: list[np.ndarray], now: Array, stop: bool, plan: Plan) -> Fit:
     """The result so far: the bounds before every sweep but the first, and the one now."""
+    tol = plan.tol
     before = np.concatenate(elbos)[1:]
     elbo = np.append(before, float(now))
     finite = np.isfinite(elbo)
@@ -205,4 +230,5 @@ def _fit(state: State, elbos: list[np.ndarray], now: Array, tol: float | None, s
         changes = np.abs(np.diff(before)) / abs(before[-1])
         change = changes[changes > 0][-1] if changes.any() else 0.0  # a dropped sweep changes nothing
         message = f"After {len(elbo)} sweeps the bound still changed by {change:.1e} of itself, above tol={tol:g}."
-    return Fit(state.posterior, elbo, len(elbo), converged, message)
+    priors = report(plan.priors, state.priors, plan.learn)
+    return Fit(state.posterior, elbo, len(elbo), converged, message, priors=priors)

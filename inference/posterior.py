@@ -74,7 +74,7 @@ class Fit(NamedTuple):
     message: why it stopped, in a sentence.
     bound: what `elbo` holds: "augmented" (CAVI), "collapsed" (SVI; S summed out, at least as high for the same
         factors), or "log_joint" (MAP; no bound). Never compare one with another.
-    priors: those it was made with, as they were given.
+    priors: those it was made with, as they were given; with `cavi.learn`, as they were learned.
     """
 
     posterior: Posterior

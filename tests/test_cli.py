@@ -59,6 +59,17 @@ def test_fit_with_missing_entries(matrix: Path, capsys: pytest.CaptureFixture[st
     assert dict(zip(head.split(), values.split(), strict=False))["missing"] == "2"
 
 
+def test_fit_saves_the_priors_it_learned(matrix: Path) -> None:
+    learn = ["--learn-dictionary", "component", "--learn-coefficients", "group"]
+    options = ["--labels", matrix.parent / "labels.txt", "--per-group", 2, *learn]
+    assert fit(matrix, *options, "--out", matrix.parent / "learned") == 0
+    saved = load_fit(matrix.parent / "learned")
+    assert saved.priors.dictionary.a.shape == saved.priors.dictionary.b.shape == (1, 4)
+    assert saved.priors.coefficients.rate.a.tolist() == [[32, 256], [32, 256], [256, 32], [256, 32]]
+    assert saved.priors.coefficients.rate.b.shape == (1, 2)
+    assert fit(matrix, "--rank", 3, *learn, "--out", matrix.parent / "none") == 2  # without labels there are no groups
+
+
 def test_fit_without_labels(matrix: Path) -> None:
     assert fit(matrix, "--rank", 3, "--out", matrix.parent / "plain", "--a-t", 2) == 0
     saved = load_fit(matrix.parent / "plain")

@@ -477,3 +477,21 @@ def test_the_package_imports_at_once():
         gsnmf.Nothing  # noqa: B018 (the access is the test)
     code = "import gsnmf, sys; print([m for m in ('jax', 'sklearn', 'numpy') if m in sys.modules])"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
+
+
+def test_every_restart_learns_its_own_priors():
+    X, X_new, y, _ = small_problem()
+    learn = cavi.learn("component", "all", what=("both", "scale"))
+    model = GroupSparseNMF(**QUICK, n_restarts=2, predict_by="cosine", transform_by="posterior", learn=learn).fit(X, y)
+    assert model.priors_.dictionary.a.shape == (1, model.n_components_)
+    data = as_data(X.T, y)
+    assert cavi.bound(data, model.priors_, model.posterior_) == pytest.approx(model.elbo_[-1], rel=1e-5)
+    assert model.priors_ is model._priors[model.best_restart_]
+    assert not np.allclose(*(priors.dictionary.a for priors in model._priors))
+    assert model.predict(X_new).shape == (len(X_new),)
+    for wrong, message in (
+        ("all", "learn to be None or made by cavi.learn"),
+        (cavi.learn(None, "sample"), "new samples"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            GroupSparseNMF(**QUICK, learn=wrong).fit(X, y)

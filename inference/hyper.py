@@ -1,0 +1,230 @@
+"""Learning hyperparameters: the shape a and scale b that the factors themselves ask for, tied within blocks.
+
+As a function of a block's a and b the bound is, but for a constant, the sum over its entries x of
+
+    a (L − log b) − E/b − log Γ(a),        E = E[x] and L = E[log x] under q,
+
+    scale    b = mean(E) / mean(a)                                               is its maximiser in b,
+    shape    ψ(a) = mean(L − log b)                                              in a,
+    both     log a − ψ(a) = log mean(E) − mean(L),   b = mean(E)/a               in both.
+
+It is concave in log b, in a, and in a with b at its best, as log a − ψ(a) falls: whatever lies between the old value
+and the maximiser is at least as good as the old one, so that a limit on a cannot make a step lower the bound.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..model.priors import Axes, Gamma, Priors, canonical
+from ..model.special import digamma
+from ..model.types import Array
+from .posterior import Transposed
+from .sweep import Moments
+
+WHAT = ("both", "scale", "shape")
+DICTIONARY = ("feature", "component")
+COEFFICIENTS = ("component", "group", "sample")
+
+
+class Learn(NamedTuple):
+    """What a run learns besides the factors, as made by `learn`.
+
+    dictionary, coefficients: the axis along which values may differ, "all" for one value, None for not learned.
+    what: of the dictionary and of the coefficients, one of WHAT each.
+    least_shape: of the dictionary; None for no limit.
+    """
+
+    dictionary: str | None
+    coefficients: str | None
+    what: tuple[str, str]
+    least_shape: float | None
+
+
+def learn(
+    dictionary: str | None = None,
+    coefficients: str | None = None,
+    *,
+    what: str | tuple[str, str] = "both",
+    least_shape: float | None = None,
+) -> Learn:
+    """Which hyperparameters `run` and `run_many` are to learn; they start at those of the priors given.
+
+    Args:
+        dictionary: of T: "feature" or "component", the axis along which values may differ (they are tied along the
+            other); "all" for one value; None for those given.
+        coefficients: the same of λ, "component" or "group"; of a `Gamma` on V, "component" or "sample".
+        what: "scale", "shape" or "both"; or a pair, of the dictionary and of the coefficients. The values that are
+            given must be tied already; those that are not learned need not be.
+        least_shape: the learned shape of the dictionary stays at or above it. The paper's program learns T's prior
+            only while its shape is above 1, lest T's sparsity take V's. The one given must be so, too.
+
+    >>> learn("component", "all", what=("both", "scale")).what
+    ('both', 'scale')
+    """
+    axes: dict[str, tuple] = {"dictionary": (dictionary, DICTIONARY), "coefficients": (coefficients, COEFFICIENTS)}
+    for name, (axis, known) in axes.items():
+        if axis is not None and axis not in ("all", *known):
+            choices = ", ".join(map(repr, ("all", *known)))
+            raise ValueError(f"expected {name} to be None or one of {choices}; got {axis!r}")
+    if dictionary is None and coefficients is None:
+        raise ValueError("expected dictionary or coefficients to be learned; got neither (learn=None learns nothing)")
+    pair = (what, what) if isinstance(what, str) else what
+    if not isinstance(pair, tuple) or len(pair) != 2 or not all(isinstance(w, str) and w in WHAT for w in pair):
+        raise ValueError(f"expected what to be one of {', '.join(map(repr, WHAT))}, or a pair of them; got {what!r}")
+    if least_shape is not None:
+        if dictionary is None or pair[0] == "scale":
+            raise ValueError("expected the dictionary's shape to be learned with least_shape; got one that is not")
+        if not isinstance(least_shape, (int, float, np.number)) or not 0 < least_shape < math.inf:
+            raise ValueError(f"expected least_shape to be None or a positive number; got {least_shape!r}")
+        least_shape = float(least_shape)
+    return Learn(dictionary, coefficients, pair, least_shape)
+
+
+def tie(priors: Priors, learn: Learn, shapes: dict[str, tuple[int, int]]) -> Priors:
+    """The priors with what is learned in the shape of its ties, for a run to begin with.
+
+    Args:
+        priors: as `prepare` made them; refused if they are not tied as they are to be learned.
+        learn: as made by `learn`.
+        shapes: of the hyperparameters of "dictionary" and "coefficients", all broadcasting done.
+    """
+
+    def one(site: str, gamma: Gamma, along: int | None, what: str) -> Gamma:
+        full, tied = shapes[site], tuple(n if axis == along else 1 for axis, n in enumerate(shapes[site]))
+        values = {name: np.broadcast_to(x, full) for name, x in gamma._asdict().items()}
+        for name in _learned(what):
+            first = values[name][tuple(slice(n) for n in tied)]
+            if (values[name] != first).any():
+                axis = getattr(learn, site)
+                raise ValueError(
+                    f"expected {site}.{name} to be tied as it is to be learned, by {axis!r}; got different values"
+                )
+            gamma = gamma._replace(**{name: jnp.asarray(first)})
+        if site == "dictionary" and learn.least_shape is not None and np.min(gamma.a) < learn.least_shape:
+            raise ValueError(f"expected dictionary.a ≥ least_shape={learn.least_shape:g}; got {np.min(gamma.a):g}")
+        return gamma
+
+    return _each(priors, learn, one)
+
+
+def relearn(priors: Priors, learn: Learn, q: Transposed, m: Moments) -> Priors:
+    """The best priors for these factors, whose moments are m, within their ties: they cannot lower the bound."""
+
+    def one(site: str, gamma: Gamma, along: int | None, what: str) -> Gamma:
+        if site == "dictionary":
+            return best(gamma, q.T.mean.T, m.T.T, along, what, learn.least_shape)
+        E, L = (q.V.mean.T, m.V.T) if q.lam is None else (q.lam.mean, q.lam.log_mean)
+        return best(gamma, E, L, along, what)
+
+    return _each(priors, learn, one)
+
+
+def report(given: Priors, learned: Priors | None, learn: Learn | None) -> Priors:
+    """The priors given, with NumPy arrays for what was learned."""
+    if learn is None or learned is None:
+        return given
+    found = {"dictionary": learned.dictionary, "coefficients": _gamma_of(learned)}
+
+    def one(site: str, gamma: Gamma, along: int | None, what: str) -> Gamma:
+        return gamma._replace(**{name: np.asarray(getattr(found[site], name)) for name in _learned(what)})
+
+    return _each(canonical(given), learn, one)
+
+
+def best(prior: Gamma, E: Array, L: Array, along: int | None, what: str, least: float | None = None) -> Gamma:
+    """The a and b of the top of this file.
+
+    Args:
+        prior: with two axes, and in the shape of the ties where it is learned.
+        E: the means of all entries.
+        L: their mean logarithms.
+        along: the axis along which values may differ; None for one value.
+        what: "scale", "shape" or "both".
+        least: of the shape.
+    """
+    mean = partial(jnp.mean, axis=tuple({0, 1} - {along}), keepdims=True)
+    a, b = prior
+    info = np.finfo(E.dtype)
+    E, L = mean(E), mean(L)
+    if what == "shape":
+        a = _inverse_digamma(L - mean(jnp.log(b)))
+    elif what == "both":
+        a = _shape_of_gap(jnp.maximum(jnp.log(E) - L, info.eps))  # positive, but for rounding
+    if what != "scale":
+        # Beyond 1/√eps rounding of L alone decides on the shape; whoever was given a larger one may keep it.
+        a = jnp.clip(a, 0.0 if least is None else least, jnp.maximum(prior.a, info.eps**-0.5))
+    return Gamma(a, b if what == "shape" else E / mean(a))
+
+
+def _shape_of_gap(gap: Array) -> Array:
+    """The a of log a − ψ(a) = gap > 0: between 1/(2 gap) and 1/gap, as a (log a − ψ(a)) falls from 1 to ½."""
+
+    def excess(u: Array) -> Array:
+        share = jnp.clip(jnp.exp(u) * (u - digamma(jnp.exp(u))), 0.5, 1.0)
+        return jnp.log(share) - u - jnp.log(gap)
+
+    return jnp.clip(_newton(excess, -jnp.log(gap)), 0.5 / gap, 1 / gap)
+
+
+def _inverse_digamma(value: Array) -> Array:
+    """The a of ψ(a) = value, from Minka's start."""
+    euler = np.euler_gamma
+    large = value >= -2.22
+    u = jnp.where(large, jnp.log(jnp.exp(value) + 0.5), -jnp.log(-jnp.where(large, -2.22, value) - euler))
+    return _newton(lambda u: digamma(jnp.exp(u)) - value, u)
+
+
+def _newton(f: Callable[[Array], Array], u: Array) -> Array:
+    """The a = exp(u) of f(u) = 0: in log a it is positive, and the f above are nearly straight."""
+
+    def step(_: int, u: Array) -> Array:
+        value, slope = jax.jvp(f, (u,), (jnp.ones_like(u),))
+        return u - value / slope
+
+    return jnp.exp(jax.lax.fori_loop(0, 5, step, u))
+
+
+def _learned(what: str) -> tuple[str, ...]:
+    """The fields of a Gamma that are learned."""
+    return {"both": ("a", "b"), "shape": ("a",), "scale": ("b",)}[what]
+
+
+def _gamma_of(priors: Priors) -> Any:
+    """The Gamma that holds the hyperparameters of coefficients: of λ, or of V where there is no λ."""
+    hyperprior = priors.coefficients.hyperprior
+    return priors.coefficients if hyperprior is None else hyperprior
+
+
+def _each(priors: Priors, learn: Learn, one: Callable[[str, Gamma, int | None, str], Gamma]) -> Priors:
+    """The priors with one(site, Gamma, axis, what) in place of each Gamma that is learned."""
+    if learn.dictionary is not None:
+        along = _axis(learn.dictionary, DICTIONARY, "the dictionary")
+        priors = priors._replace(dictionary=one("dictionary", priors.dictionary, along, learn.what[0]))
+    if learn.coefficients is not None:
+        family: Any = priors.coefficients
+        along = _axis(learn.coefficients, family.axes, "Gamma coefficients" if family.hyperprior is None else "λ")
+        gamma = one("coefficients", _gamma_of(priors), along, learn.what[1])
+        if family.hyperprior is None:
+            return priors._replace(coefficients=gamma)
+        field = next(name for name, value in family._asdict().items() if value is family.hyperprior)
+        priors = priors._replace(coefficients=family._replace(**{field: gamma}))
+    return priors
+
+
+def _axis(name: str, axes: Axes, what: str) -> int | None:
+    """Its number on paper; None for "all"."""
+    if name == "all":
+        return None
+    if name not in axes:
+        *others, last = (repr(axis) for axis in ("all", *axes) if not axis.startswith("all_"))
+        choices = f"{', '.join(others)} or {last}" if others else last
+        raise ValueError(f"expected {what} to be learned by {choices}; got {name!r}")
+    return axes.index(name)
