@@ -212,12 +212,13 @@ def _run(arguments: argparse.Namespace, data: Data, priors: Priors, rank: int) -
     from sklearn.exceptions import ConvergenceWarning
     from tqdm import tqdm
 
-    from .inference import cavi
+    from .inference import DeadComponentsWarning, cavi
 
     last: list[Fit] = []
     start = cavi.start_at_shape(data, priors, rank) if arguments.lam_start == "shape" else None
     with tqdm(total=arguments.max_steps, unit="sweep", disable=None) as progress, warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # its sentence is printed with the table
+        warnings.simplefilter("ignore", DeadComponentsWarning)  # the table counts them
 
         def checkpoint(fit: Fit) -> None:
             last[:] = [fit]
@@ -245,7 +246,7 @@ def _run(arguments: argparse.Namespace, data: Data, priors: Priors, rank: int) -
 def _table(data: Data, fit: Fit, seconds: float) -> str:
     import pandas as pd
 
-    from .plots import in_use
+    from .inference import in_use
 
     used = in_use(fit.posterior)
     values = {

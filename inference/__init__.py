@@ -3,12 +3,14 @@
 from . import cavi, mcmc, svi
 from .alignment import align, invariants
 from .collapsed import Estimate, calibration, collapsed_bound, psis
+from .components import DeadComponentsWarning, in_use, prune
 from .export import to_arviz
 from .fold_in import Folded, fold_in
 from .guide import guide
 from .posterior import Fit, Posterior
 
 __all__ = [
+    "DeadComponentsWarning",
     "Estimate",
     "Fit",
     "Folded",
@@ -19,8 +21,10 @@ __all__ = [
     "collapsed_bound",
     "fold_in",
     "guide",
+    "in_use",
     "invariants",
     "mcmc",
+    "prune",
     "psis",
     "svi",
     "to_arviz",
