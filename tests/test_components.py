@@ -76,7 +76,7 @@ def test_what_is_left_is_a_fit_of_its_own(dying):
 
 
 def test_the_bound_rises_by_what_dead_components_cost(dying):
-    """½ Σ_c log(1 + N_c/aˡ) each under the group-sparse prior, as Stirling has it: 1/(12 aˡ) a group is left off at most."""
+    """½ Σ_c log(1 + N_c/aˡ) each under the group-sparse prior; Stirling leaves off 1/(12 aˡ) a group at most."""
     data, fit = dying
     if fit.posterior.lam is None:
         pytest.skip("no such formula")
