@@ -7,6 +7,8 @@ from .components import DeadComponentsWarning, in_use, prune
 from .export import to_arviz
 from .fold_in import Folded, fold_in
 from .guide import guide
+from .held_out import HeldOutScore, held_out_score
+from .imputation import Imputed, impute
 from .posterior import Fit, Posterior
 
 __all__ = [
@@ -14,6 +16,8 @@ __all__ = [
     "Estimate",
     "Fit",
     "Folded",
+    "HeldOutScore",
+    "Imputed",
     "Posterior",
     "align",
     "calibration",
@@ -21,6 +25,8 @@ __all__ = [
     "collapsed_bound",
     "fold_in",
     "guide",
+    "held_out_score",
+    "impute",
     "in_use",
     "invariants",
     "mcmc",
