@@ -1,4 +1,4 @@
-"""The command line: `gsnmf demo`, `fit`, `crosscheck`, and those of the experiments.
+"""The command line: `gsnmf demo`, `fit`, `choose`, `crosscheck`, and those of the experiments.
 
 Libraries are imported when a command needs them, so help is instant.
 """
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from . import __version__
+from .choose_command import CHOOSE_EXAMPLE, add_choose
 from .experiments.commands import REPRODUCE_EXAMPLE, SWEEP_EXAMPLE, add_commands
 from .experiments.figure_commands import FIGURES_EXAMPLE, add_figures
 from .options import FILES, add_problem, check_folder, check_problem, image_shape, read_problem, seed
@@ -45,7 +46,9 @@ What is compared does not depend on the order and scale of components. Without F
 If X has fractions there is no Gibbs. The folder gets crosscheck.csv, crosscheck.json, marginals.png and forest.png.
 JAX_ENABLE_X64=1 in the environment computes in double precision."""
 
-EXAMPLES = (DEMO_EXAMPLE, FIT_EXAMPLE, CROSSCHECK_EXAMPLE, REPRODUCE_EXAMPLE, SWEEP_EXAMPLE, FIGURES_EXAMPLE)
+EXAMPLES = (
+    DEMO_EXAMPLE, FIT_EXAMPLE, CHOOSE_EXAMPLE, CROSSCHECK_EXAMPLE, REPRODUCE_EXAMPLE, SWEEP_EXAMPLE, FIGURES_EXAMPLE,
+)  # fmt: skip
 
 
 class Parser(argparse.ArgumentParser):
@@ -106,6 +109,7 @@ def _parser() -> Parser:
     )
     fit.set_defaults(run=_fit)
     _fit_options(fit)
+    add_choose(commands, **common)
     crosscheck = commands.add_parser(
         "crosscheck",
         help="the same problem by four algorithms",
