@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .choosing import Choice, choose_rank, plot_rank_choice
     from .estimator import GroupSparseNMF
 
 __version__ = "0.1.0"
-__all__ = ["GroupSparseNMF", "__version__"]
+__all__ = ["Choice", "GroupSparseNMF", "__version__", "choose_rank", "plot_rank_choice"]
+
+_WHERE = {
+    "GroupSparseNMF": "estimator",
+    "Choice": "choosing",
+    "choose_rank": "choosing",
+    "plot_rank_choice": "choosing",
+}
 
 
 def __getattr__(name: str) -> Any:
-    """The estimator, imported when it is first asked for: `import gsnmf` and the command's help stay instant."""
-    if name == "GroupSparseNMF":
-        from .estimator import GroupSparseNMF
-
-        return GroupSparseNMF
+    """Imported when it is first asked for: `import gsnmf` and the command's help stay instant."""
+    if name in _WHERE:
+        return getattr(import_module(f".{_WHERE[name]}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -1,4 +1,4 @@
-"""The command line: `gsnmf demo`, `fit`, `crosscheck`, and those of the experiments.
+"""The command line: `gsnmf demo`, `fit`, `choose`, `crosscheck`, and those of the experiments.
 
 Libraries are imported when a command needs them, so help is instant.
 """
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from . import __version__
+from .choose_command import CHOOSE_EXAMPLE, add_choose
 from .experiments.commands import REPRODUCE_EXAMPLE, SWEEP_EXAMPLE, add_commands
 from .experiments.figure_commands import FIGURES_EXAMPLE, add_figures
 from .options import FILES, add_problem, check_folder, check_problem, image_shape, read_problem, seed
@@ -45,7 +46,9 @@ What is compared does not depend on the order and scale of components. Without F
 If X has fractions there is no Gibbs. The folder gets crosscheck.csv, crosscheck.json, marginals.png and forest.png.
 JAX_ENABLE_X64=1 in the environment computes in double precision."""
 
-EXAMPLES = (DEMO_EXAMPLE, FIT_EXAMPLE, CROSSCHECK_EXAMPLE, REPRODUCE_EXAMPLE, SWEEP_EXAMPLE, FIGURES_EXAMPLE)
+EXAMPLES = (
+    DEMO_EXAMPLE, FIT_EXAMPLE, CHOOSE_EXAMPLE, CROSSCHECK_EXAMPLE, REPRODUCE_EXAMPLE, SWEEP_EXAMPLE, FIGURES_EXAMPLE,
+)  # fmt: skip
 
 
 class Parser(argparse.ArgumentParser):
@@ -106,6 +109,7 @@ def _parser() -> Parser:
     )
     fit.set_defaults(run=_fit)
     _fit_options(fit)
+    add_choose(commands, **common)
     crosscheck = commands.add_parser(
         "crosscheck",
         help="the same problem by four algorithms",
@@ -225,7 +229,7 @@ def _run(arguments: argparse.Namespace, data: Data, priors: Priors, rank: int) -
     from sklearn.exceptions import ConvergenceWarning
     from tqdm import tqdm
 
-    from .inference import cavi
+    from .inference import DeadComponentsWarning, cavi
 
     last: list[Fit] = []
     start = cavi.start_at_shape(data, priors, rank) if arguments.lam_start == "shape" else None
@@ -235,6 +239,7 @@ def _run(arguments: argparse.Namespace, data: Data, priors: Priors, rank: int) -
         learn = cavi.learn(*axes, what=("both", "both" if arguments.labels is None else "scale"))
     with tqdm(total=arguments.max_steps, unit="sweep", disable=None) as progress, warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # its sentence is printed with the table
+        warnings.simplefilter("ignore", DeadComponentsWarning)  # the table counts them
 
         def checkpoint(fit: Fit) -> None:
             last[:] = [fit]
@@ -263,7 +268,7 @@ def _run(arguments: argparse.Namespace, data: Data, priors: Priors, rank: int) -
 def _table(data: Data, fit: Fit, seconds: float) -> str:
     import pandas as pd
 
-    from .plots import in_use
+    from .inference import in_use
 
     used = in_use(fit.posterior)
     values = {

@@ -16,7 +16,7 @@ from numpyro.infer import MCMC
 from numpyro.optim import Adam
 from sklearn.exceptions import ConvergenceWarning
 
-from .inference import Fit, cavi, collapsed_bound, mcmc, psis, svi, to_arviz
+from .inference import DeadComponentsWarning, Fit, cavi, collapsed_bound, mcmc, psis, svi, to_arviz
 from .inference.alignment import blocks
 from .inference.arviz_compat import dataset, diagnose
 from .invariants import Invariant, choose, evaluate, own_groups
@@ -164,6 +164,7 @@ def _run(
     }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the report has its sentence
+        warnings.simplefilter("ignore", DeadComponentsWarning)  # the four are compared whatever lives
         if name == "CAVI":
             return cavi.run(data, priors, max_steps=2000, tol=1e-7, **options)
         if name == "SVI":

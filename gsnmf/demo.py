@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from .axes import save
 from .datasets import digits
-from .inference import Fit, cavi
+from .inference import DeadComponentsWarning, Fit, cavi
 from .model import Data, Gamma, GroupSparse, Priors, as_data, label_driven
 from .plots import bound_trace, save_figures
 from .projection import accuracy
@@ -106,6 +106,7 @@ def _fit(data: Data, priors: Priors, seed: int, max_steps: int) -> Fit:
     start = cavi.start_at_shape(data, priors)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the table says how many sweeps were made
+        warnings.simplefilter("ignore", DeadComponentsWarning)  # the picture of the dictionary counts them
         return cavi.run(data, priors, key=jax.random.key(seed), start=start, max_steps=max_steps, tol=TOL)
 
 

@@ -23,13 +23,16 @@ class Interrupted(KeyboardInterrupt):
     """Ctrl-C, with a sentence on what is saved."""
 
 
-def add_problem(parser: argparse.ArgumentParser, *, optional: bool = False, init: str = "random") -> None:
+def add_problem(
+    parser: argparse.ArgumentParser, *, optional: bool = False, init: str = "random", several: bool = False
+) -> None:
     """The options about X, its labels and the priors; `check_problem` fills in their defaults.
 
     Args:
         parser: of the command.
         optional: whether the command can do without a file.
         init: how T and V start unless told, for the help.
+        several: whether the command takes numbers of components to try, and not just one.
     """
     shape = "features × samples: npy, npz, csv or tsv"
     if optional:
@@ -39,11 +42,17 @@ def add_problem(parser: argparse.ArgumentParser, *, optional: bool = False, init
     else:
         parser.add_argument("file", type=Path, metavar="FILE", help=shape)
     parser.add_argument("--labels", type=Path, metavar="FILE", help="one label per sample: npy, npz, csv, tsv or txt")
-    parser.add_argument("--rank", type=int, metavar="K", help="components in all; required without --labels")
+    if several:
+        help_ = "numbers of components to try: FROM:TO, FROM:TO:STEP, or a list as in 2,4,8"
+        parser.add_argument("--ranks", type=ranks, required=True, metavar="K", help=help_)
+        parser.set_defaults(rank=None, per_group=None)
+    else:
+        parser.add_argument("--rank", type=int, metavar="K", help="components in all; required without --labels")
     group = parser.add_argument_group("with --labels, the paper's prior (11)")
-    group.add_argument(
-        "--per-group", type=int, metavar="N", help="components of each label, if not --rank (default: 3)"
-    )
+    if not several:
+        group.add_argument(
+            "--per-group", type=int, metavar="N", help="components of each label, if not --rank (default: 3)"
+        )
     group.add_argument("--small", type=float, metavar="A", help="shape of λ at a component's own label (default: 32)")
     group.add_argument("--large", type=float, metavar="A", help="shape of λ at other labels (default: 256)")
     group.add_argument("--scale", type=float, metavar="B", help="scale of λ (default: 1e6)")
@@ -75,20 +84,26 @@ def check_problem(arguments: argparse.Namespace) -> None:
 def read_problem(arguments: argparse.Namespace) -> tuple[Data, Priors, int]:
     """Data and priors of the options, checked against each other, and the rank."""
     from .files import read_labels, read_matrix
-    from .model import Gamma, GroupSparse, Priors, as_data, label_driven, matching
+    from .model import as_data
     from .model.problem import prepare
 
     X, features, samples = read_matrix(arguments.file)
     labels = None if arguments.labels is None else read_labels(arguments.labels)
     data = as_data(X, labels, feature_names=features, sample_names=samples)
-    dictionary = Gamma(arguments.a_t, arguments.b_t)
-    if labels is None:
-        priors = Priors(dictionary, matching(data, dictionary, arguments.rank))
-    else:
-        how = {"per_group": arguments.per_group} if arguments.rank is None else {"rank": arguments.rank}
-        shapes = {name: getattr(arguments, name) for name in ("small", "large", "scale")}
-        priors = Priors(dictionary, GroupSparse(label_driven(num_groups=data.num_groups, **how, **shapes)))
+    priors = make_priors(arguments, data, arguments.rank)
     return data, priors, prepare(data, priors, arguments.rank)[2]
+
+
+def make_priors(arguments: argparse.Namespace, data: Data, rank: int | None) -> Priors:
+    """The priors of the options with so many components in all; None for --per-group of each label."""
+    from .model import Gamma, GroupSparse, Priors, label_driven, matching
+
+    dictionary = Gamma(arguments.a_t, arguments.b_t)
+    if rank is not None and data.num_groups == 0:
+        return Priors(dictionary, matching(data, dictionary, rank))
+    how = {"per_group": arguments.per_group} if rank is None else {"rank": rank}
+    shapes = {name: getattr(arguments, name) for name in ("small", "large", "scale")}
+    return Priors(dictionary, GroupSparse(label_driven(num_groups=data.num_groups, **how, **shapes)))
 
 
 def check_folder(folder: Path) -> None:
@@ -106,6 +121,22 @@ def seed(text: str) -> int:
     if not text.isdecimal() or int(text) >= 2**32:
         raise argparse.ArgumentTypeError(f"expected a whole number from 0 to {2**32 - 1}; got {text!r}")
     return int(text)
+
+
+def ranks(text: str) -> list[int]:
+    """FROM:TO with both ends, FROM:TO:STEP, or a list.
+
+    >>> ranks("2:5"), ranks("2:8:3"), ranks("4,2")
+    ([2, 3, 4, 5], [2, 5, 8], [4, 2])
+    """
+    parts = text.split(":") if ":" in text else text.split(",")
+    found: list[int] = []
+    if all(part.isdecimal() and int(part) > 0 for part in parts) and (":" not in text or len(parts) <= 3):
+        numbers = [int(part) for part in parts]
+        found = list(range(numbers[0], numbers[1] + 1, *numbers[2:])) if ":" in text else numbers
+    if not found:
+        raise argparse.ArgumentTypeError(f"expected FROM:TO, FROM:TO:STEP or a list as in 2,4,8; got {text!r}")
+    return found
 
 
 def image_shape(text: str) -> tuple[int, int]:

@@ -17,7 +17,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike, NDArray
 
 from .axes import DARK, cell_sides, frame_cells, name_ticks, new_axes, save
-from .inference import Fit, Posterior
+from .inference import Fit, in_use
 from .model import Data
 from .montage import dictionary_montage
 
@@ -36,19 +36,6 @@ def mean_by_group(V_mean: ArrayLike, membership: ArrayLike) -> NDArray[np.float6
     totals = membership.T @ np.abs(np.asarray(V_mean, float)).T
     means: NDArray[np.float64] = totals / np.maximum(membership.sum(axis=0), 1)[:, None]
     return means
-
-
-def in_use(posterior: Posterior) -> NDArray[np.bool_]:
-    """Whether each component explains anything: at least a thousandth of the mean expected counts Σ_ν t Σ_τ v.
-
-    What an unused component has for a dictionary column is its prior.
-
-    Args:
-        posterior: as in `Fit`.
-    """
-    counts = np.asarray(posterior.T.mean, float).sum(axis=0) * np.asarray(posterior.V.mean, float).sum(axis=1)
-    used: NDArray[np.bool_] = counts > 1e-3 * counts.mean()
-    return used
 
 
 def home_groups(V_mean: ArrayLike, membership: ArrayLike) -> NDArray[np.intp]:

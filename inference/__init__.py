@@ -3,6 +3,7 @@
 from . import cavi, mcmc, svi
 from .alignment import align, invariants
 from .collapsed import Estimate, calibration, collapsed_bound, psis
+from .components import DeadComponentsWarning, in_use, prune
 from .export import to_arviz
 from .fold_in import Folded, fold_in
 from .guide import guide
@@ -11,6 +12,7 @@ from .imputation import Imputed, impute
 from .posterior import Fit, Posterior
 
 __all__ = [
+    "DeadComponentsWarning",
     "Estimate",
     "Fit",
     "Folded",
@@ -25,8 +27,10 @@ __all__ = [
     "guide",
     "held_out_score",
     "impute",
+    "in_use",
     "invariants",
     "mcmc",
+    "prune",
     "psis",
     "svi",
     "to_arviz",

@@ -18,6 +18,7 @@ from ..model.priors import Priors
 from ..model.problem import prepare
 from ..model.types import Array
 from .bound import bound, paper_bound, paper_bound_gap
+from .components import warn_of_dead
 from .engine import Plan, State, plain, run_batch, run_one
 from .hyper import Learn, learn, tie
 from .poisson import Observed, observe
@@ -125,7 +126,8 @@ def run(
     True
 
     Returns a `Fit`. With `accelerate=False, tol=None` it is exactly the paper's sweep, `max_steps` times. A run that
-    does not reach its tolerance says so in `converged`, `message` and one `ConvergenceWarning`.
+    does not reach its tolerance says so in `converged`, `message` and one `ConvergenceWarning`; one in which components
+    came to explain nothing says so in a `DeadComponentsWarning` (see `in_use` and `prune`).
     """
     _check_options(max_steps, tol, accelerate, learn)
     if callback is not None and not callable(callback):
@@ -173,7 +175,8 @@ def run_many(
             the products of one fit occupy all cores already and a batch has to be compiled anew for every size
             (`make bench` shows both).
 
-    Returns the fits in the order of the keys. All that did not converge give one warning together.
+    Returns the fits in the order of the keys. All that did not converge give one warning together, and so do all with
+    dead components.
 
     >>> from gsnmf.model import Gamma, Priors, as_data
     >>> data, priors = as_data([[3.0, 1.0], [0.0, 2.0]]), Priors(Gamma(1.0, 1.0), Gamma(1.0, 1.0))
@@ -228,8 +231,9 @@ def _check_options(max_steps: int, tol: float | None, accelerate: bool, learn: L
 
 
 def _warn(fits: list[Fit], tol: float | None) -> None:
-    """One warning for all that did not reach their tolerance, or whose bound is not finite."""
+    """One warning for all that did not reach their tolerance, or whose bound is not finite; one for dead components."""
     late = [fit for fit in fits if not (fit.converged if tol is not None else np.isfinite(fit.elbo).all())]
     if late:
         count = f"{len(late)} of {len(fits)} fits did not converge. " if len(fits) > 1 else ""
         warnings.warn(count + late[0].message, ConvergenceWarning, stacklevel=3)
+    warn_of_dead(fits, stacklevel=3)

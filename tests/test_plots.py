@@ -119,4 +119,9 @@ def test_save_figures_writes_what_the_fit_allows(tmp_path: Path, labels: list[st
 def test_unused_components_are_left_out_of_the_montage(tmp_path: Path) -> None:
     T, scale = np.array([[2.0, 12.0], [1.0, 12.0]]), np.ones((2, 2))
     posterior = Posterior(Gamma(T, scale), Gamma(np.array([[5.0, 6.0], [1e-6, 1e-6]]), scale), None)
-    assert plots.in_use(posterior).tolist() == [True, False]
+    fit, data = Fit(posterior, np.arange(5.0), 5, True, ""), as_data(np.ones((2, 2)))
+    with pytest.MonkeyPatch.context() as patch:
+        drawn = []
+        patch.setattr(plots, "dictionary_montage", lambda *_, order, **__: drawn.append(order) or plots.new_axes())
+        plots.save_figures(tmp_path, fit, data, (1, 2))
+    assert [order.tolist() for order in drawn] == [[0]]

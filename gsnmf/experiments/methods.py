@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sklearn.decomposition import NMF, PCA
 from sklearn.exceptions import ConvergenceWarning
 
-from ..inference import Fit, cavi
+from ..inference import DeadComponentsWarning, Fit, cavi
 from ..inference.collapsed import collapsed_bound
 from ..model import Data, Gamma, GroupSparse, Priors, as_data, label_driven
 from ..projection import nnls
@@ -165,6 +165,7 @@ def nmf_gs(
 def _variational(data: Data, priors: Priors, seed: int, **options: Any) -> Space:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the paper's protocol is a number of sweeps
+        warnings.simplefilter("ignore", DeadComponentsWarning)  # sweeps over shapes go where components die
         fit: Fit = cavi.run(data, priors, key=jax.random.key(seed), **options)
     if not np.isfinite(fit.elbo[-1]):
         raise ValueError(f"expected a finite bound with these settings, from seed {seed}; {fit.message}")

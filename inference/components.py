@@ -1,0 +1,148 @@
+"""Which components live, a word about those that do not, and a fit without them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from ..model.data import Data
+from ..model.priors import Gamma, Priors
+from ..model.special import exp_digamma
+from .bound import bound
+from .posterior import Fit, Posterior, rank_of
+
+SHOWN = 5  # dead components that a warning names
+
+
+class DeadComponentsWarning(UserWarning):
+    """Some components explain nothing."""
+
+
+def in_use(posterior: Posterior) -> NDArray[np.bool_]:
+    """Whether each component explains anything: Σ_ν exp E[log t] Σ_τ exp E[log v] ≥ ½ Σ_ν E[t] Σ_τ E[v].
+
+    q(S) goes by exp E[log ·], so that the left side is about what it allots to the component of the counts in X; the
+    right one is half of what the component is expected to cause. Where there are counts, both products are alike. With
+    none, q(t) and q(v) are as wide as priors, and the left one is a third of the other or less. Also unused is what is
+    expected to cause less than a thousandth of the mean over components: all that factors without a width (MAP) show.
+
+    Args:
+        posterior: as in `Fit`.
+
+    >>> from gsnmf.model import Gamma
+    >>> T, V = Gamma(np.array([[90.0, 0.6]]), np.ones((1, 2))), Gamma(np.array([[50.0], [1.0]]), np.ones((2, 1)))
+    >>> in_use(Posterior(T, V, None)).tolist()
+    [True, False]
+    """
+    rank_of(posterior)
+    allotted, expected = _counts(posterior)
+    used: NDArray[np.bool_] = (allotted >= expected / 2) & (expected > 1e-3 * expected.mean())
+    return used
+
+
+def _counts(posterior: Posterior) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Both products of `in_use`, by component. By NumPy: JAX would compile them for every new shape."""
+
+    def means(q: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+        if isinstance(q, Gamma):
+            a, b = (np.asarray(parameter, float) for parameter in q)
+            return exp_digamma(a) * b, a * b
+        return np.exp(np.asarray(q.log_mean, float)), np.asarray(q.mean, float)
+
+    allotted, expected = (T.sum(axis=0) * V.sum(axis=1) for T, V in zip(*map(means, posterior[:2]), strict=True))
+    return allotted, expected
+
+
+def warn_of_dead(fits: Sequence[Fit], stacklevel: int = 2) -> None:
+    """One `DeadComponentsWarning` for all of these fits in which components explain nothing.
+
+    Args:
+        fits: those with a bound that is not finite are passed over.
+        stacklevel: as in `warnings.warn`, counted from the caller.
+    """
+    used = [in_use(fit.posterior) for fit in fits if np.isfinite(fit.elbo[-1])]
+    poor = [flags for flags in used if not flags.all()]
+    if not poor:
+        return
+    dead = np.flatnonzero(~poor[0])
+    names = ", ".join(map(str, dead[:SHOWN])) + (", …" if len(dead) > SHOWN else "")
+    count = f"{len(poor)} of {len(fits)} fits have dead components. " if len(fits) > 1 else ""
+    warnings.warn(
+        f"{count}{len(dead)} of {len(poor[0])} components explain nothing ({names}): leave them out with "
+        "gsnmf.inference.prune(fit, data), ask for fewer, or weaken the prior on V (lower the shapes of λ).",
+        DeadComponentsWarning,
+        stacklevel=stacklevel + 1,
+    )
+
+
+def prune(fit: Fit, data: Data) -> Fit:
+    """The fit without its dead components, its bound no lower but for rounding, and mostly a little higher.
+
+    Component i owns −Σ_ν E[t] Σ_τ E[v] − KL(q(t_i)‖p) − KL(q(v_i)‖p) − KL(q(λ_i)‖p) of the bound, and its part of
+    Σ x log M. The latter is about the counts allotted to it: next to none, if it is dead. The former is what it costs
+    to have: about ½ Σ_c log(1 + N_c/aˡ_ic) under a `GroupSparse` prior of large scale, as q(v_i) q(λ_i) cannot depend
+    on each other as v and λ do a priori; more under a `Gamma` prior, where it is T and V that cannot. The bound rises
+    by that: with fewer components the model says as much about X at less cost. Were it to fall by more than rounding,
+    unused components are put back until it does not, those with most counts first.
+
+    Args:
+        fit: of `cavi.run`, with its `priors`.
+        data: what it was fitted to.
+
+    Returns a fit to the same data under the priors in its `priors`, whose component axes are shorter; the other
+    factors are as they were, `elbo` ends with the bound of what is left, and `message` says what was done.
+
+    >>> from gsnmf.inference import cavi
+    >>> from gsnmf.model import as_data
+    >>> data, priors = as_data([[90.0, 180.0], [30.0, 60.0]]), Priors(Gamma(0.6, 20.0), Gamma(1.0, 0.05))
+    >>> with warnings.catch_warnings(action="ignore"):  # it warns: one component explains all of X
+    ...     fit = cavi.run(data, priors, key=jax.random.key(0), rank=2)
+    >>> prune(fit, data).message[-46:]
+    '1 of 2 components were left out, bound +0.984.'
+    """
+    if not isinstance(fit, Fit) or fit.priors is None or fit.bound != "augmented":
+        raise ValueError("expected a Fit of cavi.run, with its priors; got another one, or one without")
+    used, before = in_use(fit.posterior), bound(data, fit.priors, fit.posterior)
+    if not np.isfinite(before):
+        raise ValueError(f"expected a fit with a finite bound; got {before}")
+    rounding = 16 * float(np.finfo(jnp.result_type(float)).eps) * abs(before)
+    kept, expected = used.copy(), _counts(fit.posterior)[1]
+    while not kept.all():
+        if kept.any():
+            posterior, priors = without(fit.posterior, fit.priors, kept)
+            after = bound(data, priors, posterior)
+            if after >= before - rounding:
+                said = f"{(~kept).sum()} of {len(kept)} components were left out, bound {after - before:+.3g}."
+                elbo, message = np.append(fit.elbo[:-1], after), f"{fit.message} {said}"
+                return fit._replace(posterior=posterior, priors=priors, elbo=elbo, message=message)
+        kept[np.argmax(np.where(kept, -np.inf, expected))] = True
+    return fit
+
+
+def without(posterior: Posterior, priors: Priors, kept: NDArray[np.bool_]) -> tuple[Posterior, Priors]:
+    """Factors and priors of some components alone; hyperparameters without an axis of components stay as they are.
+
+    Args:
+        posterior: Gamma factors.
+        priors: those they were made with.
+        kept: which components.
+    """
+    K = len(kept)
+
+    def cut(tree: Any, axis: int) -> Any:
+        """The tree with this axis, if it is one of components, cut in every leaf; lists are matrices here."""
+
+        def one(leaf: Any) -> Any:
+            shape = np.shape(leaf)
+            return np.compress(kept, leaf, axis=axis) if len(shape) >= -axis and shape[axis] == K else leaf
+
+        return jax.tree.map(one, tree, is_leaf=lambda x: isinstance(x, list))
+
+    factors = Posterior(cut(posterior.T, -1), cut(posterior.V, -2), cut(posterior.lam, -2))
+    return factors, Priors(cut(priors.dictionary, -1), cut(priors.coefficients, -2))
