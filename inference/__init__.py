@@ -6,12 +6,16 @@ from .collapsed import Estimate, calibration, collapsed_bound, psis
 from .export import to_arviz
 from .fold_in import Folded, fold_in
 from .guide import guide
+from .held_out import HeldOutScore, held_out_score
+from .imputation import Imputed, impute
 from .posterior import Fit, Posterior
 
 __all__ = [
     "Estimate",
     "Fit",
     "Folded",
+    "HeldOutScore",
+    "Imputed",
     "Posterior",
     "align",
     "calibration",
@@ -19,6 +23,8 @@ __all__ = [
     "collapsed_bound",
     "fold_in",
     "guide",
+    "held_out_score",
+    "impute",
     "invariants",
     "mcmc",
     "psis",

@@ -23,7 +23,7 @@ from .sweep import Moments
 def prior_terms(data: Observed, priors: Priors, q: Transposed) -> Array:
     """The bound less Σ x log(M/x) and less Σ [x log x − log Γ(x+1)]: everything that needs no product of the size of X.
 
-    −Σ_i (Σ_ν E_T)(Σ_τ E_V) − KL(q(T) ‖ p(T)) − E KL(q(V) ‖ p(V | λ)) − KL(q(λ) ‖ p(λ)).
+    −Σ_ντ w (E_T E_V)_ντ − KL(q(T) ‖ p(T)) − E KL(q(V) ‖ p(V | λ)) − KL(q(λ) ‖ p(λ)).
     """
     terms = _by_component(negative_kl(q.T, priors.dictionary.expected().transpose()), axis=1)
     terms += _by_component(negative_kl(q.V, priors.coefficients.expected(q.lam, data).transpose()), axis=0)
@@ -56,8 +56,9 @@ def _bound(data: Observed, priors: Priors, q: Transposed) -> Array:
 def bound(data: Data, priors: Priors, posterior: Posterior) -> float:
     """The valid augmented bound ℒ ≤ log p(X), with q(S) at its optimum for these factors.
 
-    ℒ = Σ [x log M − log Γ(x+1)] − Σ_i (Σ_ν E_T)(Σ_τ E_V) − KL(q(T)‖p(T)) − KL(q(Λ)‖p(Λ))
-        + Σ_iτ [L_ΛΔᵀ − (E_ΛΔᵀ) ∘ E_V] + Σ_iτ H(q(v_iτ)),    M = exp(L_T) exp(L_V).
+    ℒ = Σ w [x log M − log Γ(x+1) − (E_T E_V)] − KL(q(T)‖p(T)) − KL(q(Λ)‖p(Λ))
+        + Σ_iτ [L_ΛΔᵀ − (E_ΛΔᵀ) ∘ E_V] + Σ_iτ H(q(v_iτ)),    M = exp(L_T) exp(L_V),
+    where w is 1, or 0 at entries that a mask hides.
 
     Args:
         data: as made by `as_data`.

@@ -50,7 +50,7 @@ def init(
     if isinstance(begun, Posterior):
         m = jax.jit(moments)(observe(ready), transposed(match(begun, ready, hyper, K)))
     else:
-        m = first_moments(fill(begun, data, priors, K, key, init), ready.X.dtype)
+        m = first_moments(fill(begun, data, priors, K, key, init), data.mask, ready.X.dtype)
     shapes, _ = jax.eval_shape(lambda: sweep(observe(ready), hyper, m))
     placeholder = jax.tree.map(lambda s: jax.device_put(np.ones(s.shape, s.dtype)), shapes)
     zero = jnp.zeros((), ready.X.dtype)
@@ -181,10 +181,13 @@ def run_many(
             f"expected one Data, or {len(keys)} of one shape with the same groups (features, samples, groups); "
             f"got {len(datas)} of {sorted(shapes, key=str)}"
         )
+    batched = jax.default_backend() != "cpu" if batch is None else batch
+    if batched and len({d.mask is None for d in datas}) > 1:  # then all have one
+        datas = [d if d.mask is not None else d._replace(mask=np.ones(d.X.shape, bool)) for d in datas]
     of = [datas[0]] * len(keys) if shared else datas
     states = [_init(d, priors, key=k, start=start, init=init, rank=rank) for d, k in zip(of, keys, strict=True)]
     seen, hypers = zip(*(_see(d, priors, states[0]) for d in datas), strict=True)
-    if jax.default_backend() != "cpu" if batch is None else batch:
+    if batched:
         together = seen[0] if shared else _stack(seen)
         fits = run_batch(together, hypers[0], _stack(states), max_steps, tol, accelerate, shared)
     else:

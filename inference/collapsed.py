@@ -25,6 +25,7 @@ from numpyro.infer.util import log_density
 from ..model.checks import whole
 from ..model.data import Data
 from ..model.generative import group_sparse_nmf
+from ..model.missing import blank
 from ..model.priors import Priors
 from ..model.problem import prepare
 from ..model.types import Array
@@ -155,7 +156,7 @@ def calibration(
     A q that is centred but too narrow passes: only its centre is judged.
 
     Args:
-        data: its shape and groups; the values of X do not matter.
+        data: its shape, groups and mask; the values of X do not matter.
         priors: what T, V and λ are drawn from; proper enough that X drawn from them is of a size one can fit.
         key: a JAX key.
         rank: the number of components, where the priors' shapes leave it open. Components that the priors do not
@@ -174,19 +175,23 @@ def calibration(
     check_key(key)
     key, key_X, key_start = jax.random.split(key, 3)
     data, priors, K = prepare(data, priors, rank)
-    drawn = data._replace(X=handlers.seed(handlers.uncondition(group_sparse_nmf), key_X)(data, priors, rank=K))
+
+    def seen(X: Array) -> Data:
+        X = X.astype(data.X.dtype)
+        return data._replace(X=X if data.mask is None else blank(X, data.mask > 0))
+
+    drawn = seen(handlers.seed(handlers.uncondition(group_sparse_nmf), key_X)(data, priors, rank=K))
     begun = cavi.init(drawn, priors, key=key_start, rank=rank)
 
     def model(X: Array = None) -> Array:
         if X is None:
             return handlers.uncondition(group_sparse_nmf)(data, priors, rank=K)
-        return group_sparse_nmf(data._replace(X=X.astype(data.X.dtype)), priors, rank=K)
+        return group_sparse_nmf(seen(X), priors, rank=K)
 
     def fitted(X: Array) -> dict[str, Array]:
-        seen = data._replace(X=X.astype(data.X.dtype))
-        observed = observe(seen)
+        observed = observe(seen(X))
         state = jax.lax.fori_loop(0, num_sweeps, lambda _, state: plain(observed, priors, state)[0], begun)
-        return guide(state.posterior, together=True)(seen, priors, rank=K)
+        return guide(state.posterior, together=True)(seen(X), priors, rank=K)
 
     still = numpyro.optim.SGD(0.0)  # the sweeps have done it all: the one step of SVI that is made moves nothing
     options: dict[str, Any] = {"num_simulations": num_simulations, "num_svi_steps": 1, "num_samples": num_samples}

@@ -53,8 +53,10 @@ def to_arviz(
         key: a JAX key for the draws; `jax.random.key(0)` when left out.
         num_samples: draws from a variational posterior.
         log_likelihood: of every "entry" x_ντ, which is as many numbers as draws times X; of every "sample", summed
-            over its features, for leaving out whole samples; or None.
-        posterior_predictive: draws of X too, likewise large.
+            over its features, for leaving out whole samples; or None. Hidden entries have none: with a mask observed
+            ones lie along one dim `entry`, with feature and sample as coordinates of it, and samples of which nothing
+            was seen are left out.
+        posterior_predictive: draws of X too, likewise large; of hidden entries as well.
         align: put the components of every "chain", or of every "draw", in the order of the reference; None leaves them.
         reference: a `Fit`, `Posterior` or draws, as in `align`. None for the first chain: then a variational result,
             which is one chain, stays as it is.
@@ -89,7 +91,7 @@ def to_arviz(
     check_key(key)
     key_draws, key_X = jax.random.split(key)
     if isinstance(result, MCMC):
-        draws, stats = _sampled(result)
+        draws, stats = sampled(result)
         num_samples = draws["T"].shape[0] * draws["T"].shape[1]
     numbers = num_samples * np.size(data.X) * ((log_likelihood == "entry") + posterior_predictive)
     if numbers > NUMBERS:
@@ -99,7 +101,7 @@ def to_arviz(
         )
     if not isinstance(result, MCMC):
         draws, stats = _drawn(result, data, priors, key_draws, num_samples), _trace(result)
-    _check_shapes(draws, data, priors)
+    check_shapes(draws, data, priors)
     if align is not None and (reference is not None or isinstance(result, MCMC)):
         draws = align_components(draws, reference, data, priors, by=align)
     chains, length, _, K = draws["T"].shape
@@ -110,8 +112,9 @@ def to_arviz(
         **{axis: labels(getattr(data.names, axis)) for axis in ("feature", "sample", "group")},
     }
 
-    def dataset(variables: dict[str, tuple]) -> Any:
+    def dataset(variables: dict[str, tuple], coords: dict[str, Any] = coords) -> Any:
         used = {dim for dims, _ in variables.values() for dim in dims}
+        used |= {name for name, values in coords.items() if isinstance(values, tuple)}  # of a dim with another name
         return xarray.Dataset(variables, {d: values for d, values in coords.items() if d in used}, _attributes(result))
 
     groups = {"posterior": dataset({site: (("chain", "draw", *DIMS[site]), x) for site, x in draws.items()})}
@@ -119,13 +122,28 @@ def to_arviz(
     found = _predict(draws, data, priors, key_X, looks)
     if looks.joint:
         stats = {"lp": (("chain", "draw"), found.pop("lp"))}
+    if data.mask is not None and "log_likelihood" in found:
+        likelihood, dim, seen = _seen(found.pop("log_likelihood"), np.asarray(data.mask, bool), coords)
+        groups["log_likelihood"] = dataset({"X": (("chain", "draw", dim), likelihood)}, seen)
     for group, X in found.items():
         dims = ("sample",) if X.ndim == 3 else ("feature", "sample")
         groups[group] = dataset({"X": (("chain", "draw", *dims), X)})
     if stats:
         groups["sample_stats"] = dataset(stats)
-    groups["observed_data"] = dataset({"X": (("feature", "sample"), np.asarray(data.X))})
+    X = np.asarray(data.X)
+    X = X if data.mask is None else np.where(np.asarray(data.mask, bool), X, np.nan)
+    groups["observed_data"] = dataset({"X": (("feature", "sample"), X)})
     return gather(groups)
+
+
+def _seen(likelihood: np.ndarray, mask: np.ndarray, coords: dict[str, Any]) -> tuple[np.ndarray, str, dict[str, Any]]:
+    """The log likelihood of what was seen, along one dim, its name, and the coordinates with those of it."""
+    if likelihood.ndim == 3:  # by sample
+        some = mask.any(axis=0)
+        return likelihood[..., some], "sample", coords | {"sample": coords["sample"][some]}
+    at = {"feature": np.nonzero(mask)[0], "sample": np.nonzero(mask)[1]}
+    along = {axis: ("entry", coords[axis][index]) for axis, index in at.items()}
+    return likelihood[..., mask], "entry", coords | along
 
 
 def _drawn(result: Fit | Posterior, data: Data, priors: Priors, key: Array, num: int) -> dict[str, np.ndarray]:
@@ -149,7 +167,7 @@ def _draw(q: Posterior, data: Data, priors: Priors, keys: Array) -> dict[str, Ar
     return jax.vmap(one)(keys)
 
 
-def _sampled(mcmc: MCMC) -> tuple[dict[str, np.ndarray], dict[str, tuple]]:
+def sampled(mcmc: MCMC) -> tuple[dict[str, np.ndarray], dict[str, tuple]]:
     """The draws of a sampler, and what it recorded of each."""
     try:
         samples, extra = mcmc.get_samples(group_by_chain=True), mcmc.get_extra_fields(group_by_chain=True)
@@ -172,7 +190,8 @@ def _trace(result: Fit | Posterior) -> dict[str, tuple]:
     return {name: (("step",), np.asarray(result.elbo, float))}
 
 
-def _check_shapes(draws: dict[str, np.ndarray], data: Data, priors: Priors) -> None:
+def check_shapes(draws: dict[str, np.ndarray], data: Data, priors: Priors) -> None:
+    """Refuse draws, chains × draws × rows × columns by site, that are of other data or priors."""
     _, _, K = prepare(data, priors, draws["T"].shape[-1])
     wanted = {"T": (data.num_features, K), "V": (K, data.num_samples), "lam": (K, data.num_groups)}
     found = {site: x.shape[2:] for site, x in draws.items()}

@@ -7,6 +7,8 @@ q(T) and q(λ) stay as they were learned. A sample x is folded in under every ca
 again and again, which is coordinate ascent on the sample's own terms of the bound,
 
     ℒ_τ(c) = Σ_ν [x log M − log Γ(x+1)] − Σ_i E_v,i Σ_ν E_T,νi − E KL(q(v | c) ‖ p(v | λ_c)),   M = g_T g_V.
+
+All sums over ν are over the features of the sample that were seen.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from ..model.priors import Gamma, Priors, Rate, negative_kl
 from ..model.problem import prepare
 from ..model.types import Array
 from ..model.unseen import Names
-from .poisson import Observed, allocate, expected_totals, exposure_of_V, observe
+from .poisson import Observed, allocate, exposure_of_V, observe
 from .posterior import Fit, Posterior, factors_of, rank_of, transposed
 
 
@@ -69,7 +71,8 @@ def fold_in(
     """The coefficients of new samples, and ℒ_τ(c) of every candidate group, with q(T) and q(λ) held.
 
     Args:
-        X: features × samples, as `as_data` takes it, or the `Data` it makes, whose groups do not matter.
+        X: features × samples, as `as_data` takes it, NaN where entries are missing; or the `Data` it makes, whose
+            groups do not matter.
         posterior: what was learned, by `cavi.run` or as Gamma factors by `svi.run`.
         priors: those it was learned with. A `Gamma` on V must be the same for all samples.
         max_steps: updates at most.
@@ -98,8 +101,8 @@ def fold_in(
         raise ValueError("expected the priors that the posterior was learned with, and Gamma factors; got others")
     dtype = candidates.X.dtype
     T, lam = jax.tree.map(lambda x: jnp.asarray(x, dtype), (transposed(learned).T, learned.lam))
-    samples = jnp.asarray(np.asarray(data.X, dtype).T)
-    folded: Folded = _fold(samples, T, priors, lam, candidates, max_steps, jnp.asarray(tol, dtype))
+    samples, mask = (None if x is None else jnp.asarray(np.asarray(x, dtype).T) for x in (data.X, data.mask))
+    folded: Folded = _fold((samples, mask), T, priors, lam, candidates, max_steps, jnp.asarray(tol, dtype))
     return folded
 
 
@@ -111,12 +114,17 @@ def _candidates(num_features: int, num_groups: int) -> Data:
 
 
 @jax.jit
-def _fold(X: Array, T: Gamma, priors: Priors, lam: Any, candidates: Data, max_steps: Array, tol: Array) -> Folded:
-    """All samples at once under one group after another: nothing larger than X is formed but what is returned."""
+def _fold(X: tuple, T: Gamma, priors: Priors, lam: Any, candidates: Data, max_steps: Array, tol: Array) -> Folded:
+    """All samples at once under one group after another: nothing larger than X is formed but what is returned.
+
+    X is samples × features, with its mask or None.
+    """
     rate = priors.coefficients.expected(lam, candidates).transpose()
     K, C = T.a.shape[0], candidates.num_samples
     each = Rate(*(jnp.broadcast_to(field, (C, K)) for field in rate))
-    seen = jax.vmap(lambda x: observe(Data(x[:, None], None, candidates.names)))(X)
+    seen = jax.vmap(lambda one: observe(Data(one[0], None, candidates.names, one[1])))(
+        jax.tree.map(lambda x: x[:, :, None], X)
+    )
     over_samples = jax.vmap(_fold_one, in_axes=(0, None, None, None, None))
     V, bound, converged = jax.lax.map(lambda of_group: over_samples(seen, T, of_group, max_steps, tol), each)
     return Folded(Gamma(*(jnp.swapaxes(parameter, 1, 2) for parameter in V)), bound.T, converged.T)
@@ -136,7 +144,7 @@ def _fold_one(data: Observed, T: Gamma, rate: Rate, max_steps: Array, tol: Array
         _, counts, last, _, n = carry
         V = Gamma(prior.a + counts, b)
         S = allocate(data, log_T, V.log_mean)
-        bound = data.base + S.log_ratio + jnp.sum(negative_kl(V, prior)) - jnp.sum(expected_totals(data, T, V))
+        bound = data.base + S.log_ratio + jnp.sum(negative_kl(V, prior)) - jnp.sum(V.mean * exposure)
         return V.a, S.V, bound, last, n + 1
 
     # At first every component has caused the same number of counts, as far as the prior lets it.

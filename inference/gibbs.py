@@ -6,6 +6,8 @@ v_iτ  | S, T, λ ~ Gamma(1 + Σ_ν s, (λ_{i z_τ} + Σ_ν t)⁻¹)
 λ_ic  | V       ~ Gamma(aˡ + N_c, (1/bˡ + Σ_{τ∈c} v)⁻¹)
 γ_i             ~ γ^(A−1) exp(−Pγ − Q/γ),  (t_·i, v_i·, λ_i·) → (γt, v/γ, γλ)
 
+Hidden entries of X have no s, and Σ_τ v and Σ_ν t leave them out.
+
 The last is the scale move, generalised Gibbs on the group of scales with its Haar measure dγ/γ: the likelihood does not
 see it, and without it a chain creeps along that direction. A, P and Q are what the priors say of it.
 """
@@ -116,8 +118,8 @@ def sweep(key: Array, data: Data, priors: Priors, z: Sites, scale_move: bool = T
     # all three, and the scales are put in one after the other: JAX's sampler takes seconds to compile.
     shapes = [dictionary.shape + S.T, coefficients.shape + S.V] + ([] if lam is None else [lam.a])
     T, V, *rest = _standard_gammas(units, shapes)
-    T = positive(T / (dictionary.rates() + z["V"].sum(axis=1)[None, :]))
-    V = positive(V / (coefficients.rates(z.get("lam"), data) + T.sum(axis=0)[:, None]))
+    T = positive(T / (dictionary.rates() + _exposure(data.mask, z["V"].T)))
+    V = positive(V / (coefficients.rates(z.get("lam"), data) + _exposure(_turned(data.mask), T).T))
     lam = coefficients.update(V, data)
     z = {"T": T, "V": V} | ({} if lam is None else {"lam": positive(rest[0] * lam.b)})
     return rescale(scale, priors, z) if scale_move else z
@@ -180,6 +182,15 @@ def draw_prior(key: Array, data: Data, priors: Priors, rank: int) -> Sites:
     """The sites of the model, drawn from the prior."""
     trace = handlers.trace(handlers.seed(group_sparse_nmf, key)).get_trace(data, priors, rank=rank)
     return {name: trace[name]["value"] for name in ("T", "V", "lam") if name in trace}
+
+
+def _exposure(mask: Array | None, values: Array) -> Array:
+    """For every row of the mask the sum of those rows of values that were seen; one row for all without a mask."""
+    return values.sum(axis=0, keepdims=True) if mask is None else mask @ values
+
+
+def _turned(mask: Array | None) -> Array | None:
+    return None if mask is None else mask.T
 
 
 def _point(values: Array) -> Gamma:

@@ -29,6 +29,7 @@ class Observed(NamedTuple):
     base: Σ_ντ [x log x − log Γ(x + 1)], the part of the bound that no factor changes.
     membership: samples × groups; None without groups.
     group_sizes: N_c = Σ_τ Δ_τc.
+    mask: samples × features, 1 where x was seen and 0 where it is hidden, and is 0 in X; None when all was seen.
     """
 
     X: Array
@@ -36,6 +37,7 @@ class Observed(NamedTuple):
     base: Array
     membership: Array
     group_sizes: Array
+    mask: Array | None
 
 
 @jax.jit
@@ -51,7 +53,8 @@ def _observe(data: Data, tile_bytes: int) -> Observed:
     cut = jnp.pad(X.T, ((0, tiles * width - N), (0, 0))).reshape(tiles, width, F)
     base = jax.lax.map(lambda x: jnp.sum(jax.scipy.special.xlogy(x, x) - gammaln(x + 1)), cut)  # a tile at a time
     sizes = None if data.membership is None else data.group_sizes
-    return Observed(cut, jnp.concatenate([X.sum(axis=1), X.sum(axis=0)]), base.sum(), data.membership, sizes)
+    totals, mask = jnp.concatenate([X.sum(axis=1), X.sum(axis=0)]), None if data.mask is None else data.mask.T
+    return Observed(cut, totals, base.sum(), data.membership, sizes, mask)
 
 
 class Allocation(NamedTuple):
@@ -102,15 +105,25 @@ def allocate(data: Observed, T: Array, V: Array) -> Allocation:
 
 
 def exposure_of_T(data: Observed, V: Gamma) -> Array:
-    """Σ_τ E[v_iτ] for every t_νi: how much it could have caused."""
-    return V.total(axis=0)[:, None]
+    """Σ_τ w_ντ E[v_iτ] for every t_νi: how much it could have caused where X was seen.
+
+    Components × features; one number for all features without a mask.
+    """
+    if data.mask is None:
+        return V.total(axis=0)[:, None]
+    return jnp.maximum(V.mean.T @ data.mask, np.finfo(data.mask.dtype).tiny)  # of a hidden feature: it has a logarithm
 
 
 def exposure_of_V(data: Observed, T: Gamma) -> Array:
-    """Σ_ν E[t_νi] for every v_iτ: how much it could have caused."""
-    return T.total(axis=1)[None, :]
+    """Σ_ν w_ντ E[t_νi] for every v_iτ: how much it could have caused where X was seen.
+
+    Samples × components; one row for all samples without a mask.
+    """
+    return T.total(axis=1)[None, :] if data.mask is None else data.mask @ T.mean.T
 
 
 def expected_totals(data: Observed, T: Gamma, V: Gamma) -> Array:
-    """Σ_ντ E[t_νi v_iτ] = (Σ_ν E_T)(Σ_τ E_V) of every component i."""
-    return T.total(axis=1) * V.total(axis=0)
+    """Σ_ντ w_ντ E[t_νi v_iτ] of every component i; without a mask (Σ_ν E_T)(Σ_τ E_V)."""
+    if data.mask is None:
+        return T.total(axis=1) * V.total(axis=0)
+    return (T.mean * exposure_of_T(data, V)).sum(axis=1)  # a product that the next sweep's moments share

@@ -89,15 +89,22 @@ def fill(start: Start | None, data: Data, priors: Priors, K: int, key: Array | N
     return Start(T if given.T is None else given.T, V if given.V is None else given.V, lam)
 
 
-def first_moments(means: Start, dtype: Any) -> Moments:
-    """What the first sweep reads: exp E[log] = E + 1e-12, as in the paper's program."""
+def first_moments(means: Start, mask: Array | None, dtype: Any) -> Moments:
+    """What the first sweep reads: exp E[log] = E + 1e-12, as in the paper's program.
+
+    Args:
+        means: of T, V and λ.
+        mask: features × samples; None when all of X was seen.
+        dtype: of the sweep.
+    """
     T, V, lam = (np.asarray(mean, float) if mean is not None else np.ones(()) for mean in means)
 
     def log(x: np.ndarray) -> Array:
         return jax.device_put(np.log(np.maximum(x, 1e-30)).astype(dtype))  # all sums and rates may be 0
 
     rates = None if means.lam is None else log(lam)
-    return Moments(log(T.T + 1e-12), log(V.T + 1e-12), log(V.sum(axis=1, keepdims=True)), rates)
+    exposure = V.sum(axis=1, keepdims=True) if mask is None else V @ np.asarray(mask, float).T
+    return Moments(log(T.T + 1e-12), log(V.T + 1e-12), log(exposure), rates)
 
 
 def _random(data: Data, priors: Priors, K: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -105,19 +112,20 @@ def _random(data: Data, priors: Priors, K: int, rng: np.random.Generator) -> tup
     F, N = data.X.shape
     a, b = priors.dictionary
     T = np.asarray(a, float) * np.asarray(b, float) * rng.exponential(size=(F, K))
-    V = rng.exponential(size=(K, N)) * np.mean(np.asarray(data.X), dtype=float) / (K * T.mean())
+    V = rng.exponential(size=(K, N)) * data.observed_mean / (K * T.mean())
     return T, V
 
 
 def _groups(data: Data, priors: Priors, K: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """T's columns at noisy means of a few samples of the group they are bound to, V small outside of it.
 
-    A component is bound to the group whose prior mean of λ is least; where all are alike, groups take turns.
+    A component is bound to the group whose prior mean of λ is least; where all are alike, groups take turns. Hidden
+    entries are taken to be what the group has seen of that feature on average.
     """
     hyperprior = priors.coefficients.hyperprior
     if hyperprior is None:
         raise ValueError("expected coefficients with groups for init='groups'; got a family without λ")
-    X, membership = np.asarray(data.X, float), np.asarray(data.membership)
+    X, membership = _complete(data), np.asarray(data.membership)
     rate = np.asarray(hyperprior.a, float) * np.asarray(hyperprior.b, float)
     rate = np.broadcast_to(rate, (K, data.num_groups))
     alike = rate.min(axis=1) == rate.max(axis=1)
@@ -131,6 +139,19 @@ def _groups(data: Data, priors: Priors, K: int, rng: np.random.Generator) -> tup
     per_home = np.maximum(np.bincount(home, minlength=data.num_groups)[home], 1)[:, None]
     V = np.where(at_home, 1.0, 0.02) / per_home * rng.uniform(0.5, 1.5, size=at_home.shape)
     return T, V
+
+
+def _complete(data: Data) -> np.ndarray:
+    """X, its hidden entries at the mean of what their group saw of the feature, else of what all saw, else of all."""
+    X = np.asarray(data.X, float)
+    if data.mask is None:
+        return X
+    mask, membership = np.asarray(data.mask, float), np.asarray(data.membership, float)
+    filled = np.full_like(X, data.observed_mean)
+    for of in (np.ones((X.shape[1], 1)), membership):
+        seen = (mask @ of) @ of.T  # how often the feature was seen in the sample's group
+        filled = np.where(seen > 0, (X @ of) @ of.T / np.maximum(seen, 1), filled)
+    return np.where(mask > 0, X, filled)
 
 
 METHODS = {"random": _random, "groups": _groups}

@@ -5,6 +5,8 @@ q(T) = Gamma(aᵗ + Σ_T, (1/bᵗ + Σ_τ E_V)⁻¹)
 q(V) = Gamma(1 + Σ_V, (E_Λ Δᵀ + Σ_ν E_T)⁻¹)                    with the new E_T
 q(Λ) = Gamma(aˡ + N_c, (1/bˡ + E_V Δ)⁻¹)                       with the new E_V
 
+Of entries that a mask W hides nothing is counted: Σ_τ E_V becomes W E_Vᵀ, and Σ_ν E_T becomes E_Tᵀ W.
+
 T and V lie samples first, features last, as `poisson` says; priors and λ as on paper.
 """
 
@@ -27,7 +29,7 @@ class Moments(NamedTuple):
 
     T: E[log T], components × features.
     V: E[log V], samples × components.
-    exposure: log Σ_τ E[V], of every component: how much its column of T could have caused.
+    exposure: log Σ_τ w E[V], of every component, and with a mask of every feature: how much T could have caused.
     lam: log E[λ], components × groups; None without λ.
     """
 

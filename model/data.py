@@ -51,6 +51,13 @@ class Data(NamedTuple):
         return int(np.size(self.X) if self.mask is None else np.asarray(self.mask).sum())
 
     @property
+    def observed_mean(self) -> float:
+        """The mean of the entries that were seen."""
+        if self.mask is None:
+            return float(np.mean(np.asarray(self.X), dtype=float))
+        return float(np.sum(np.asarray(self.X), dtype=float)) / self.num_observed
+
+    @property
     def group_sizes(self) -> Array:
         """N_c = Σ_τ Δ_τc."""
         if self.membership is None:

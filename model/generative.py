@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import numpyro
 import numpyro.distributions as dist
 
@@ -22,7 +24,8 @@ def group_sparse_nmf(data: Data, priors: Priors, rank: int | None = None, augmen
     drawn as that family says. With `augmented`, the counts s_ντi ~ Poisson(t_νi v_iτ) are a site S too (features ×
     samples × components), and X is their sum; this needs X to be whole numbers.
 
-    X is observed. To draw it instead, as in a prior predictive, hide it:
+    X is observed, but for entries that the data's mask hides: those count neither as X nor, `augmented`, as S. To draw
+    all of X instead, as in a prior predictive, uncondition it:
 
     >>> import jax
     >>> from numpyro.infer import Predictive
@@ -43,7 +46,8 @@ def group_sparse_nmf(data: Data, priors: Priors, rank: int | None = None, augmen
     lam = priors.coefficients.sample_rate(data, K)
     with numpyro.plate("component", K, dim=-2), sample:
         V: Array = numpyro.sample("V", priors.coefficients.conditional(lam, data, K))
-    with feature, sample:
+    seen = nullcontext() if data.mask is None else numpyro.handlers.mask(mask=data.mask.astype(bool))
+    with feature, sample, seen:
         if augmented:
             S: Array = numpyro.sample("S", dist.Poisson(T[:, None, :] * V.T[None, :, :]).to_event(1))
             return numpyro.sample("X", dist.Delta(S.sum(-1)), obs=data.X)

@@ -71,10 +71,12 @@ def matching(data: Data, dictionary: Gamma, rank: int) -> Gamma:
     2.0
     """
     unit = whole("rank", rank, 1) * float(np.mean(np.asarray(dictionary.a, float) * np.asarray(dictionary.b, float)))
-    size = float(np.mean(np.asarray(data.X), dtype=float))
+    size = data.observed_mean
     return Gamma(1.0, size / unit if size > 0 and unit > 0 else 1.0)
 
 
 def _sample_size(data: Data) -> float:
-    """S̄, the counts of a sample on average; 1 where there are none at all."""
+    """S̄, the counts of a sample on average, hidden entries like those seen; 1 where there are none at all."""
+    if data.mask is not None:
+        return data.observed_mean * data.num_features or 1.0
     return float(np.sum(np.asarray(data.X), dtype=float)) / data.num_samples or 1.0
