@@ -17,7 +17,7 @@ from scipy.special import rel_entr
 
 from .comparison_checks import Candidate, Trial, check_by, check_model, check_test, has_held_out, named
 from .comparison_report import RANKED, Comparison, arranged, remarks
-from .inference import Fit, cavi, psis, to_arviz
+from .inference import Fit, cavi, held_out_score, psis, to_arviz
 from .inference.arviz_compat import LeftOut, leave_one_out, stacking_weights
 from .inference.collapsed import estimate, log_weights
 from .inference.starts import check_key
@@ -51,7 +51,7 @@ def compare(
             mixed; "held_out", the log predictive density of entries held out; "loo", that of whole samples left out.
         key: a JAX key for draws, the same for all models; `jax.random.key(0)` when left out.
         num_samples: draws from each posterior.
-        loo: whether to leave out samples, which holds as many numbers as draws times T and V.
+        loo: whether to leave out samples and judge q by k̂; it takes most of the time, and draws of T and V are held.
         test: new samples (features × samples) and their labels, for the accuracy of the paper's classifier in the space
             of each dictionary.
         labels: of the samples of `data`, for `test`; their groups when left out.
@@ -82,15 +82,12 @@ def compare(
     for name, some in models.items():
         best = _choose(some, data, draws)
         terms[name] = _terms(best, data, draws)
+        rows[name] = {"augmented_bound": best.augmented, "restarts": len(given[name])}
+        rows[name] |= _looks(best, data, trial, printed)
         if loo:
+            rows[name]["k_hat"] = psis(best.fit, data, best.priors, **draws)
             left_out[name] = _leave_samples_out(best, data, draws)
-            terms[name]["loo"] = data.num_samples * left_out[name].elpd  # whose mean is the sum
-        rows[name] = {
-            "augmented_bound": best.augmented,
-            "k_hat": psis(best.fit, data, best.priors, **draws),
-            **_looks(best, data, trial, printed),
-            "restarts": len(given[name]),
-        }
+            terms[name]["loo"] = len(left_out[name].elpd) * left_out[name].elpd  # whose mean is the sum
         for measure, values in terms[name].items():
             rows[name][measure], rows[name][f"{measure}_se"] = estimate(values)
     table = pd.DataFrame.from_dict(rows, orient="index")
@@ -112,8 +109,10 @@ def _differences(order: pd.Index, terms: Mapping[Any, dict[str, NDArray[np.float
 
 def _terms(one: Candidate, data: Data, draws: dict[str, Any]) -> dict[str, NDArray[np.float64]]:
     """What the measures are means of: log w of every draw, the log predictive density of every entry held out."""
-    found = {"collapsed_bound": log_weights(one.fit, data, one.priors, **draws)}
-    return {measure: np.asarray(values, float) for measure, values in found.items()}
+    terms = {"collapsed_bound": np.asarray(log_weights(one.fit, data, one.priors, **draws), float)}
+    if has_held_out(data):
+        terms["held_out"] = held_out_score(one.fit, data, one.priors, **draws).per_entry
+    return terms
 
 
 def _leave_samples_out(one: Candidate, data: Data, draws: dict[str, Any]) -> LeftOut:

@@ -108,14 +108,16 @@ def check_by(by: str, data: Data, loo: bool) -> None:
     if not isinstance(data, Data):
         raise ValueError(f"expected Data, as made by as_data(X, groups); got {type(data).__name__}")
     if by == "held_out" and not has_held_out(data):
-        raise ValueError("expected entries held out, hide(data, share), for by='held_out'; got data without")
+        raise ValueError("expected two entries or more held out, hide(data, share), for by='held_out'; got fewer")
     if by == "loo" and not loo:
         raise ValueError("expected loo=True for by='loo'; got loo=False")
+    if loo and data.num_samples < 2:
+        raise ValueError("expected two samples or more to leave one out; got 1 (loo=False does without)")
 
 
 def has_held_out(data: Data) -> bool:
-    """Whether there are entries to score."""
-    return data.held_out is not None and len(data.held_out) > 0
+    """Whether there are entries to score, and a standard error of the score."""
+    return data.held_out is not None and len(data.held_out) > 1
 
 
 def check_test(test: Any, labels: Any, data: Data) -> Trial | None:
