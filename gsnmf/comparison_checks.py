@@ -129,7 +129,7 @@ def check_test(test: Any, labels: Any, data: Data) -> Trial | None:
     if labels is None and data.membership is None:
         raise ValueError("expected labels of the samples there are, as the data have no groups; got labels=None")
     known = data.names.group[np.asarray(data.membership).argmax(axis=1)] if labels is None else np.asarray(labels)
-    new, new_labels = np.asarray(test[0]), np.asarray(test[1])
+    new, new_labels = np.asarray(test[0]), np.atleast_1d(test[1])
     wanted = (data.num_samples,), (data.num_features, len(new_labels))
     if (known.shape, new.shape) != wanted:
         raise ValueError(f"expected labels and new X of shapes {wanted}; got {known.shape} and {new.shape}")

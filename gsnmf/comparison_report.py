@@ -113,7 +113,7 @@ def remarks(table: pd.DataFrame, by: str) -> tuple[str, ...]:
     """
     said, column, first = [], RANKED[by], table.index[0]
     if f"{column}_diff" in table:
-        near = table.index[1:][(table[f"{column}_diff"] > -2 * table[f"{column}_diff_se"]).to_numpy()[1:]]
+        near = table.index[1:][(table[f"{column}_diff"] >= -2 * table[f"{column}_diff_se"]).to_numpy()[1:]]
         if len(near):
             said.append(f"Within two standard errors of {first}: {_listed(near)}.")
     others = {name: table[c].idxmax() for name, c in RANKED.items() if c in table and table[c].notna().all()}

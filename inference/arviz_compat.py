@@ -53,7 +53,7 @@ def leave_one_out(draws: Any) -> LeftOut:
         draws: with a group log_likelihood.
     """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
+        warnings.simplefilter("ignore")
         found = _arviz().loo(draws, pointwise=True)
     pointwise = found.loo_i if hasattr(found, "loo_i") else found.elpd_i
     return LeftOut(np.asarray(pointwise, float), np.asarray(found.pareto_k, float), found)
@@ -67,7 +67,7 @@ def stacking_weights(found: Mapping[str, LeftOut]) -> dict[str, float]:
     """
     options = {} if _generation() < 1 else {"round_to": "none"}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
+        warnings.simplefilter("ignore")  # what newer pandas says of how ArviZ uses it; high Pareto k
         table = _arviz().compare({name: one.result for name, one in found.items()}, method="stacking", **options)
     return {str(name): float(weight) for name, weight in table["weight"].items()}
 
