@@ -251,6 +251,7 @@ def _table(data: Data, fit: Fit, seconds: float) -> str:
     values = {
         "features": f"{data.num_features:,}",
         "samples": f"{data.num_samples:,}",
+        "missing": f"{data.X.size - data.num_observed:,}" if data.mask is not None else "none",
         "groups": data.num_groups or "none",
         "components": f"{used.sum()} of {len(used)} in use",
         "bound": f"{fit.elbo[-1]:,.0f}",

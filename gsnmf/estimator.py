@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import kl_div
 from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_array
-from sklearn.utils.validation import check_is_fitted, check_non_negative, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import parameters
 from .inference import fold_in
@@ -25,7 +25,8 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
     With labels, every component is bound to a class by the paper's prior (11); without (`fit(X)`), it is the
     unsupervised model, which transforms but does not predict. X is read as counts, under Poisson noise: its unit says
     how sure it is, and pixels from 0 to 255 usually serve better than the same from 0 to 1. A scaler before it must not
-    make new samples negative: MaxAbsScaler does not, nor MinMaxScaler(clip=True).
+    make new samples negative: MaxAbsScaler does not, nor MinMaxScaler(clip=True). NaN in X are missing entries, in
+    training and in new samples alike: they are left out, not filled in.
 
     Args:
         n_components: components in all, shared out evenly among classes; None for `per_class` of each, or, without
@@ -66,7 +67,7 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         priors_: its `Priors`.
         elbo_: its augmented bound after each sweep.
         n_iter_: its number of sweeps.
-        reconstruction_err_: √(2 KL(X ‖ E[T] E[V])), as scikit-learn's NMF reports it.
+        reconstruction_err_: √(2 KL(X ‖ E[T] E[V])), as scikit-learn's NMF reports it, over the entries observed.
         restarts_: the posteriors of all restarts; bounds_: their last bounds; best_restart_: which was kept. With
             select="validation" they are of the fits without the validation part, except the posterior that was kept.
             Those whose bound is not finite are never kept, and do not vote.
@@ -129,6 +130,7 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.positive_only = True
+        tags.input_tags.allow_nan = True
         tags.target_tags.required = False
         return tags
 
@@ -136,7 +138,7 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         """Learn a dictionary.
 
         Args:
-            X: samples × features, nonnegative.
+            X: samples × features, nonnegative; NaN where missing.
             y: one label per sample; None for the unsupervised model.
         """
         recipe = Recipe(*(getattr(self, name) for name in Recipe._fields))
@@ -160,7 +162,7 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         self.posterior_, self.elbo_, self.n_iter_ = kept.posterior, kept.elbo, kept.num_steps
         T, V = (np.asarray(factor.mean, float) for factor in kept.posterior[:2])
         self.components_, self.n_components_ = T.T, T.shape[1]
-        self.reconstruction_err_ = float(np.sqrt(2 * kl_div(matrix, T @ V).sum()))
+        self.reconstruction_err_ = float(np.sqrt(2 * kl_div(matrix, T @ V).sum(where=~np.isnan(matrix))))
         self._remember(matrix, index, found.sound)
         return self
 
@@ -236,18 +238,18 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         for name in ("classes_", "validation_scores_"):
             self.__dict__.pop(name, None)
         if y is None:
-            matrix, index = validate_data(self, X, dtype=np.float64), None
+            matrix, index = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan"), None
         else:
             parameters.check_known(y)
-            matrix, labels = validate_data(self, X, y, dtype=np.float64)
+            matrix, labels = validate_data(self, X, y, dtype=np.float64, ensure_all_finite="allow-nan")
             self.classes_, index = parameters.index_labels(labels)
-        check_non_negative(matrix, "GroupSparseNMF (input X)")
+        parameters.check_nonnegative(matrix)
         return matrix.T, index
 
     def _new(self, X: ArrayLike) -> NDArray[Any]:
         """New samples, features × samples."""
-        matrix = validate_data(self, X, dtype=np.float64, reset=False)
-        check_non_negative(matrix, "GroupSparseNMF (input X)")
+        matrix = validate_data(self, X, dtype=np.float64, reset=False, ensure_all_finite="allow-nan")
+        parameters.check_nonnegative(matrix)
         new: NDArray[Any] = matrix.T
         return new
 

@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 PathLike: TypeAlias = str | os.PathLike[str]
 CORNERS = ("", "id", "index", "name", "feature", "features", "gene", "genes", "probe", "symbol", "term", "word")
 HEADERS = ("label", "labels", "group", "groups", "class", "y")
+MISSING = ("", "na", "nan", "n/a")  # cells of a matrix without a number
 GREY = ("1", "L", "LA", "P", "RGB", "RGBA")  # modes of pictures that become 8-bit grey without loss of range
 
 
 class Matrix(NamedTuple):
     """A matrix read from a file.
 
-    X: features × samples.
+    X: features × samples; NaN where a cell was empty.
     feature_names, sample_names: as the file gives them, else None.
     """
 
@@ -36,7 +37,8 @@ def read_matrix(path: PathLike) -> Matrix:
 
     In .csv and .tsv the first row names the samples if a cell after its first is not a number, or if its first cell is
     empty or a word atop numbers; the first column names the features if it has words below the header, or if the
-    header's first cell is empty or one of id, index, name, feature, gene, probe, symbol, term, word.
+    header's first cell is empty or one of id, index, name, feature, gene, probe, symbol, term, word. Other cells that
+    are empty or say NA or NaN are missing entries, NaN in X.
     """
     path = _existing(path, (".npy", ".npz", ".csv", ".tsv"))
     if path.suffix.lower() in (".npy", ".npz"):
@@ -47,12 +49,12 @@ def read_matrix(path: PathLike) -> Matrix:
     cells = _read_cells(path)
     head = cells[0]
     corner = head[0].strip().lower() in CORNERS and len(head) > 1
-    titled = len(cells) > 1 and not _is_number(head[0]) and all(_is_number(row[0]) for row in cells[1:])
-    header = corner or titled or not all(map(_is_number, head[1:]))
+    titled = len(cells) > 1 and not _is_number(head[0]) and all(_is_value(row[0]) for row in cells[1:])
+    header = corner or titled or not all(map(_is_value, head[1:]))
     body = cells[1:] if header else cells
     if not body:
         raise ValueError(f"expected rows of numbers in {path}; got a header only")
-    named = len(head) > 1 and (corner or not all(_is_number(row[0]) for row in body))
+    named = len(head) > 1 and (corner or not all(_is_value(row[0]) for row in body))
     features = [row[0] for row in body] if named else None
     return Matrix(_numbers(path, body, int(header), int(named)), features, head[int(named) :] if header else None)
 
@@ -170,9 +172,18 @@ def _read_cells(path: Path) -> list[list[str]]:
 def _numbers(path: Path, body: list[list[str]], skipped_rows: int, skipped_columns: int) -> NDArray[np.float64]:
     for r, row in enumerate(body, 1 + skipped_rows):
         for c, cell in enumerate(row[skipped_columns:], 1 + skipped_columns):
-            if not _is_number(cell):
+            if not _is_value(cell):
                 raise ValueError(f"expected a number in row {r}, column {c} of {path}; got {cell!r}")
-    return np.asarray([list(map(float, row[skipped_columns:])) for row in body])
+    rows = [["nan" if _is_missing(cell) else cell for cell in row[skipped_columns:]] for row in body]
+    return np.asarray([list(map(float, row)) for row in rows])
+
+
+def _is_missing(cell: str) -> bool:
+    return cell.strip().lower() in MISSING
+
+
+def _is_value(cell: str) -> bool:
+    return _is_missing(cell) or _is_number(cell)
 
 
 def _is_number(cell: str) -> bool:

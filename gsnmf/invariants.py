@@ -30,7 +30,7 @@ class Invariant(NamedTuple):
 
 
 def choose(data: Data, priors: Priors, posterior: Posterior) -> list[Invariant]:
-    """What to ask about these data: of TV, and of the component that explains most of X.
+    """What to ask about these data: of TV where X was observed, and of the component that explains most of X.
 
     Args:
         data: what was fitted.
@@ -38,18 +38,19 @@ def choose(data: Data, priors: Priors, posterior: Posterior) -> list[Invariant]:
         posterior: CAVI's, to which components are aligned.
     """
     X = np.asarray(data.X, float)
+    W = np.ones_like(X) if data.mask is None else np.asarray(data.mask, float)
     f, s = map(int, np.unravel_index(X.argmax(), X.shape))
     counts = np.asarray(posterior.T.mean, float).sum(axis=0) * np.asarray(posterior.V.mean, float).sum(axis=1)
     i = int(counts.argmax())
     peak = int(np.asarray(posterior.T.mean)[:, i].argmax())
     feature, sample = data.names.feature, data.names.sample
     asked = [
-        Invariant("total", "Σ TV", "the total Σ TV", lambda x: x["TV"].sum(("feature", "sample"))),
+        Invariant("total", "Σ TV", "the total Σ TV", lambda x: (x["TV"] * W).sum(("feature", "sample"))),
         Invariant(
             "largest", "TV at max x", f"TV at the largest x (feature {feature[f]}, sample {sample[s]})",
             lambda x: x["TV"].isel(feature=f, sample=s),
         ),
-        Invariant("log_likelihood", "log p(X|TV)", "the log likelihood", lambda x: _log_likelihood(X, x["TV"])),
+        Invariant("log_likelihood", "log p(X|TV)", "the log likelihood", lambda x: _log_likelihood(X, W, x["TV"])),
         Invariant(
             "peak", "t/Σt", f"the largest t/Σt of component {i} (feature {feature[peak]})",
             lambda x: x["profile"].isel(component=i, feature=peak),
@@ -99,10 +100,10 @@ def evaluate(posterior: Any, asked: list[Invariant]) -> dict[str, np.ndarray]:
     return {q.name: np.concatenate(x, axis=1) for q, x in zip(asked, zip(*parts, strict=True), strict=True)}
 
 
-def _log_likelihood(X: np.ndarray, TV: Any) -> Any:
-    """Σ x log TV − TV − log Γ(x + 1); 0 log 0 is 0."""
+def _log_likelihood(X: np.ndarray, W: np.ndarray, TV: Any) -> Any:
+    """Σ w [x log TV − TV − log Γ(x + 1)]; 0 log 0 is 0, and x is 0 where w is."""
     log = np.log(np.maximum(TV, np.finfo(float).tiny))
-    return (log * X - TV).sum(("feature", "sample")) - gammaln(X + 1).sum()
+    return (log * X - TV * W).sum(("feature", "sample")) - gammaln(X + 1).sum()
 
 
 def _share(x: Any, *, within: np.ndarray | None = None, component: int | None = None) -> Any:

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_non_negative
 
 from .model import Priors
 from .model.checks import whole
@@ -73,6 +74,11 @@ def check_class_posterior(priors: Priors) -> None:
     if priors.coefficients.hyperprior is None:
         got = type(priors.coefficients).__name__
         raise ValueError(f"expected priors with GroupSparse coefficients for predict_by='model'; got {got}")
+
+
+def check_nonnegative(X: NDArray[Any]) -> None:
+    """Refuse negative entries as scikit-learn does, which would not find them beside NaN."""
+    check_non_negative(X[~np.isnan(X)], "GroupSparseNMF (input X)")
 
 
 def check_known(y: ArrayLike) -> None:

@@ -28,18 +28,27 @@ def nnls(T: ArrayLike, X: ArrayLike) -> NDArray[np.float64]:
 
     Args:
         T: features × components, the dictionary.
-        X: features × columns, what is to be projected.
+        X: features × columns, what is to be projected. NaN are left out, row by row of a column's own problem; columns
+            that miss the same rows are solved together.
 
-    Returns components × columns.
+    Returns components × columns, 0 for a column of NaN alone.
 
     >>> nnls([[1.0, 0.0], [0.0, 2.0]], [[3.0, -1.0], [4.0, 4.0]]).tolist()
     [[3.0, 0.0], [2.0, 2.0]]
     """
-    T, X = _matrix("T", T), _matrix("X", X)
+    T, X = _matrix("T", T), _matrix("X", X, nan=True)
     if T.shape[0] != X.shape[0]:
         raise ValueError(f"expected T and X with the same number of features; got {T.shape[0]} and {X.shape[0]}")
     if T.shape[0] == 0 or T.shape[1] == 0:
         raise ValueError(f"expected T with at least one feature and one component; got shape {T.shape}")
+    missing = np.isnan(X)
+    if missing.any():
+        V = np.zeros((T.shape[1], X.shape[1]))
+        for columns in _alike(missing):
+            seen = ~missing[:, columns[0]]
+            if seen.any():
+                V[:, columns] = nnls(T[seen], X[seen][:, columns])
+        return V
     T_unit, X_unit = (np.abs(matrix).max(initial=0) or 1.0 for matrix in (T, X))  # squares stay within the range
     T, X = T / T_unit, X / X_unit
     with _one_thread():  # these factorisations are too small to share among threads
@@ -109,12 +118,9 @@ def _solve(
     G: NDArray[np.float64], D: NDArray[np.float64], free: NDArray[np.bool_], todo: NDArray[np.intp], V: NDArray[Any]
 ) -> NDArray[np.bool_]:
     """Set V's columns `todo` to the solutions of Gv = d on their free variables, 0 elsewhere; returns which exist."""
-    alike: dict[bytes, list[int]] = {}  # one factorisation for all columns with the same free variables
-    for n, key in enumerate(np.packbits(free[:, todo], axis=0).T):
-        alike.setdefault(key.tobytes(), []).append(n)
     solved = np.ones(len(todo), bool)
     V[:, todo] = 0
-    for members in alike.values():
+    for members in _alike(free[:, todo]):  # one factorisation for all columns with the same free variables
         columns = todo[members]
         rows = np.flatnonzero(free[:, columns[0]])
         if len(rows):
@@ -122,6 +128,14 @@ def _solve(
             solved[members] = not failed
             V[rows[:, None], columns] = solution
     return solved
+
+
+def _alike(truths: NDArray[np.bool_]) -> list[list[int]]:
+    """Which columns are the same, as lists of their indices."""
+    found: dict[bytes, list[int]] = {}
+    for n, key in enumerate(np.packbits(truths, axis=0).T):
+        found.setdefault(key.tobytes(), []).append(n)
+    return list(found.values())
 
 
 def class_cosines(train_V: ArrayLike, train_labels: ArrayLike, test_V: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -255,13 +269,14 @@ def _positive(sizes: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.where(sizes > 0, sizes, 1.0)
 
 
-def _matrix(name: str, values: ArrayLike) -> NDArray[np.float64]:
+def _matrix(name: str, values: ArrayLike, nan: bool = False) -> NDArray[np.float64]:
     array = np.asarray(values)
     if array.ndim != 2:
         raise ValueError(f"expected {name} with 2 dimensions; got {array.ndim} (shape {array.shape})")
     if array.dtype.kind not in "biuf":
         raise ValueError(f"expected {name} to hold real numbers; got dtype {array.dtype}")
     array = array.astype(float, copy=False)
-    if not np.isfinite(array).all():
-        raise ValueError(f"expected {name} to be finite; got {array[~np.isfinite(array)][0]}")
+    bad = ~np.isfinite(array) & ~(np.isnan(array) & nan)
+    if bad.any():
+        raise ValueError(f"expected {name} to be finite; got {array[bad][0]}")
     return array

@@ -15,6 +15,7 @@ from tqdm import tqdm
 
 from .inference import Fit, Posterior, cavi, fold_in
 from .model import Data, Gamma, GroupSparse, Priors, as_data, label_driven, matching, relative_rates
+from .model.missing import with_nan
 from .model.problem import prepare
 from .model.relative import LARGE, SMALL
 from .projection import accuracy, nnls
@@ -67,7 +68,7 @@ class Recipe(NamedTuple):
         start = None
         if begin is not None:
             # Coefficients at 0 would take many sweeps to grow.
-            V = nnls(begin.T.mean, data.X)
+            V = nnls(begin.T.mean, with_nan(data))
             start = cavi.start(T=begin.T.mean, V=V + 0.01 * V.mean(), lam=begin.lam and begin.lam.mean)
         elif self.lam_start == "shape":
             start = cavi.start_at_shape(data, priors, rank)

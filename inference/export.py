@@ -14,6 +14,7 @@ from numpyro.infer.util import log_density
 from ..model.checks import whole
 from ..model.data import Data
 from ..model.generative import group_sparse_nmf
+from ..model.missing import with_nan
 from ..model.priors import Priors
 from ..model.problem import prepare
 from ..model.types import Array
@@ -130,9 +131,7 @@ def to_arviz(
         groups[group] = dataset({"X": (("chain", "draw", *dims), X)})
     if stats:
         groups["sample_stats"] = dataset(stats)
-    X = np.asarray(data.X)
-    X = X if data.mask is None else np.where(np.asarray(data.mask, bool), X, np.nan)
-    groups["observed_data"] = dataset({"X": (("feature", "sample"), X)})
+    groups["observed_data"] = dataset({"X": (("feature", "sample"), with_nan(data))})
     return gather(groups)
 
 

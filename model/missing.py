@@ -84,6 +84,12 @@ def blank(X: Array, seen: Array) -> Array:
     return where(seen, X, X.dtype.type(0))
 
 
+def with_nan(data: Data) -> np.ndarray:
+    """X as people write it: NaN where it is hidden."""
+    X = np.asarray(data.X)
+    return X if data.mask is None else np.where(np.asarray(data.mask, bool), X, np.nan)
+
+
 def _check_mask(mask: Any, shape: tuple[int, ...]) -> np.ndarray:
     array = np.asarray(mask)
     said = f"expected mask of shape {shape}, True where X was observed"

@@ -44,8 +44,8 @@ def family(request):
     return {"group sparse": GroupSparse(Gamma(2.0, 0.5)), "gamma": Gamma(1.5, 2.0)}[request.param]
 
 
-def problem(seed, F=12, N=15, K=4, C=3, mean=5.0, fractions=False):
-    """Random data and random full-matrix priors."""
+def problem(seed, F=12, N=15, K=4, C=3, mean=5.0, fractions=False, hidden=False):
+    """Random data and random full-matrix priors; with a feature, a sample and a fifth of the rest hidden, if so."""
     rng = np.random.default_rng(seed)
     X = rng.poisson(rng.gamma(0.5, 2 * mean, size=(F, N))).astype(float)
     if fractions:
@@ -53,7 +53,11 @@ def problem(seed, F=12, N=15, K=4, C=3, mean=5.0, fractions=False):
     groups = np.concatenate([np.arange(C), rng.integers(C, size=N - C)])
     rate = Gamma(rng.uniform(0.3, 20, (K, C)), rng.uniform(0.1, 50, (K, C)))
     dictionary = Gamma(rng.uniform(0.3, 3, (F, K)), rng.uniform(0.5, 20, (F, K)))
-    return as_data(X, groups), Priors(dictionary, GroupSparse(rate))
+    mask = None
+    if hidden:
+        mask = rng.uniform(size=(F, N)) > 0.2
+        mask[F // 2] = mask[:, N // 2] = False
+    return as_data(X, groups, mask=mask), Priors(dictionary, GroupSparse(rate))
 
 
 def paper_priors(num_groups, per_group=2, small=4.0, large=40.0):

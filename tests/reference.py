@@ -40,16 +40,20 @@ def allocation(X, log_T, log_V):
     return p
 
 
-def bound(X, z, T, V, lam, p, prior_T, prior_V, terms=None):
+def bound(X, z, T, V, lam, p, prior_T, prior_V, terms=None, W=None):
     """ℒ(q) = E log p(X, S, T, V, λ) + H(q), for any factors and any q(S).
 
     prior_T: (a, b) matrices. prior_V: (a, b) of λ, components × groups; or of V, components × samples, if lam is None.
+    W: features × samples, 0 where x is hidden; ones when left out.
     """
     F, N = X.shape
+    W = np.ones((F, N)) if W is None else W
     K = V[0].shape[0]
     out = dict.fromkeys(("x", "T", "V", "lam"), 0.0)
     for f in range(F):
         for n in range(N):
+            if not W[f, n]:
+                continue
             for i in range(K):
                 # E log Poisson(s | t v) + H(multinomial); the log s! of the two cancel but for log x!
                 out["x"] += X[f, n] * p[f, i, n] * (log_mean(T, f, i) + log_mean(V, i, n))

@@ -26,11 +26,13 @@ def slow(data, priors, q, p=None):
     gamma, columns = full.coefficients.hyperparameters(data)
     p = reference.allocation(data.X, q.T.log_mean, q.V.log_mean) if p is None else p
     prior_T, prior_V = full.dictionary.broadcast(data.num_features, K), gamma.broadcast(K, columns)
-    return {"X": data.X, "z": z, "T": q.T, "V": q.V, "lam": q.lam, "p": p, "prior_T": prior_T, "prior_V": prior_V}
+    given = {"X": data.X, "z": z, "T": q.T, "V": q.V, "lam": q.lam, "p": p, "prior_T": prior_T, "prior_V": prior_V}
+    return given | {"W": data.mask}
 
 
-def test_bound_equals_explicit_loops(family):
-    data, _ = problem(0, F=3, N=4)
+@pytest.mark.parametrize("hidden", [False, True])
+def test_bound_equals_explicit_loops(family, hidden):
+    data, _ = problem(0, F=3, N=4, hidden=hidden)
     priors = Priors(Gamma(0.7, np.array([[1.0, 2.0]])), family)
     fit = cavi.run(data, priors, key=jax.random.key(0), max_steps=3, **PLAIN)
     np.testing.assert_allclose(fit.elbo[-1], reference.bound(**slow(data, priors, fit.posterior)), rtol=1e-12)
@@ -45,9 +47,10 @@ def test_every_recorded_bound_is_the_bound_after_that_sweep():
         np.testing.assert_allclose(cavi.bound(data, priors, fit.posterior), elbo[n - 1], rtol=1e-13)
 
 
-def test_each_update_is_the_block_maximiser(family):
+@pytest.mark.parametrize("hidden", [False, True])
+def test_each_update_is_the_block_maximiser(family, hidden):
     """Each factor, with q(S) held where the sweep held it: the gradient of the slow bound vanishes there."""
-    data, _ = problem(2, F=3, N=4, fractions=True)
+    data, _ = problem(2, F=3, N=4, fractions=True, hidden=hidden)
     priors = Priors(Gamma(0.7, np.array([[1.0, 2.0]])), family)
     fit = cavi.run(data, priors, key=jax.random.key(0), max_steps=2, **PLAIN)
     old = fit.posterior

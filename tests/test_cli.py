@@ -50,6 +50,15 @@ def test_fit_end_to_end(matrix: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert {path.stem for path in pictures.iterdir()} == names
 
 
+def test_fit_with_missing_entries(matrix: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [line.split(",") for line in matrix.read_text().splitlines()]
+    rows[2][3], rows[4][1] = "", "NaN"
+    (matrix.parent / "holes.csv").write_text("\n".join(map(",".join, rows)))
+    assert fit(matrix.parent / "holes.csv", "--rank", 3, "--out", matrix.parent / "holes") == 0
+    head, values = capsys.readouterr().out.splitlines()[:2]
+    assert dict(zip(head.split(), values.split(), strict=False))["missing"] == "2"
+
+
 def test_fit_without_labels(matrix: Path) -> None:
     assert fit(matrix, "--rank", 3, "--out", matrix.parent / "plain", "--a-t", 2) == 0
     saved = load_fit(matrix.parent / "plain")

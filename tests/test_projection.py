@@ -7,6 +7,7 @@ from threading import Event
 
 import numpy as np
 import pytest
+import scipy.optimize
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from gsnmf import projection
@@ -62,6 +63,19 @@ def test_nnls_recovers_exact_coefficients() -> None:
     np.testing.assert_allclose(nnls(T, T @ V), V, atol=1e-10)
 
 
+def test_nnls_leaves_missing_entries_out() -> None:
+    """Every column as SciPy solves it on the rows that were seen; columns with the same rows may share the work."""
+    rng = np.random.default_rng(2)
+    T, X = rng.exponential(size=(20, 4)), rng.exponential(size=(20, 6))
+    hidden = rng.uniform(size=X.shape) < 0.3
+    hidden[:, 1], hidden[:, 2], hidden[:, 3] = hidden[:, 0], False, True
+    V = nnls(T, np.where(hidden, np.nan, X))
+    for tau in range(6):
+        seen = ~hidden[:, tau]
+        expected = scipy.optimize.nnls(T[seen], X[seen, tau])[0] if seen.any() else np.zeros(4)
+        np.testing.assert_allclose(V[:, tau], expected, atol=1e-10)
+
+
 def test_nnls_of_no_columns() -> None:
     assert nnls(np.ones((3, 2)), np.ones((3, 0))).shape == (2, 0)
 
@@ -73,7 +87,8 @@ def test_nnls_of_no_columns() -> None:
         (np.ones(3), np.ones((3, 5)), "expected T with 2 dimensions; got 1"),
         (np.ones((3, 2)), np.ones(3), "expected X with 2 dimensions; got 1"),
         (np.ones((3, 0)), np.ones((3, 5)), "at least one feature and one component"),
-        (np.ones((3, 2)), np.full((3, 1), np.nan), "expected X to be finite; got nan"),
+        (np.ones((3, 2)), np.full((3, 1), np.inf), "expected X to be finite; got inf"),
+        (np.full((3, 2), np.nan), np.ones((3, 1)), "expected T to be finite; got nan"),
         (np.ones((3, 2)), np.full((3, 1), "x"), "expected X to hold real numbers"),
         (np.ones((3, 2)), np.full((3, 1), 1j), "expected X to hold real numbers"),
     ],
