@@ -15,7 +15,8 @@ For the printed bound, two models of 100 groups of 2 samples: rates that are kno
 rates that are to be learned. The printed bound exceeds the valid one by about half for every rate that is learned from
 the samples.
 
-    python benchmarks/recovery.py --draws 10
+    python benchmarks/recovery.py
+    python benchmarks/recovery.py --show
 """
 
 from __future__ import annotations
@@ -70,13 +71,15 @@ def drawn(shape: Data, priors: Priors, share: float, seed: int) -> Data:
     return hide(shape._replace(X=np.asarray(X, float)), share, seed=seed)
 
 
-def side_by_side(data: Data, models: Mapping[str, Priors], restarts: int, seed: int, draws: int = 1000) -> Comparison:
+def side_by_side(
+    data: Data, models: Mapping[str, Priors], restarts: int, seed: int, draws: int = 1000, loo: bool = False
+) -> Comparison:
     """All models, given the same chance."""
     keys = jax.random.split(jax.random.key(seed), restarts)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # some do not converge to 1e-6 in 300 sweeps: the table says so
         fits = {name: cavi.run_many(data, priors, keys=keys) for name, priors in models.items()}
-    return compare(fits, data, num_samples=draws, loo=False, printed=True)
+    return compare(fits, data, num_samples=draws, loo=loo, printed=True)
 
 
 def winners(case: tuple[Data, dict[str, Priors], float], true: str, seeds: range, restarts: int) -> pd.DataFrame:
@@ -106,9 +109,19 @@ def main() -> None:
     parser.add_argument("--restarts", type=int, default=5, help="starts of every fit")
     parser.add_argument("--seed", type=int, default=0, help="of the first draw")
     parser.add_argument("--strength", type=float, default=32.0, help="the shape of λ in the four models")
+    parser.add_argument(
+        "--show",
+        action="store_true",
+        help="print the tables of one data set from `own` and one with known rates, and no more",
+    )
     options = parser.parse_args()
     seeds = range(options.seed, options.seed + options.draws)
     four, two = four_models(options.strength), two_strengths()
+    if options.show:
+        for (shape, models, share), true in ((four, "own"), (two, "known rates")):
+            data = drawn(shape, models[true], share, options.seed)
+            print(f"drawn from {true}\n{side_by_side(data, models, options.restarts, options.seed, loo=True)}\n")
+        return
     found = {true: winners(four, true, seeds, options.restarts) for true in four[1]}
     found["known rates"] = winners(two, "known rates", seeds, options.restarts)
     print("\n".join(summary(found)))

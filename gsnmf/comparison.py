@@ -21,7 +21,7 @@ from .inference import Fit, cavi, held_out_score, psis, to_arviz
 from .inference.arviz_compat import LeftOut, leave_one_out, stacking_weights
 from .inference.collapsed import estimate, log_weights
 from .inference.starts import check_key
-from .model import Data
+from .model import Data, Gamma, GroupSparse
 from .model.checks import whole
 from .plots import in_use
 from .projection import nearest_cosine, nnls
@@ -139,7 +139,8 @@ def _looks(one: Candidate, data: Data, trial: Trial | None, printed: bool) -> di
         looks["accuracy"] = _accuracy(np.asarray(q.T.mean, float), data, trial)
     looks |= {"sweeps": fit.num_steps, "converged": fit.converged, "optimised": fit.bound}
     if printed:
-        gap = np.nan if np.isnan(one.augmented) else cavi.paper_bound_gap(data, q)
+        paper = isinstance(one.priors.coefficients, (GroupSparse, Gamma)) and not np.isnan(one.augmented)
+        gap = cavi.paper_bound_gap(data, q) if paper else np.nan  # of its model and of Cemgil's alone
         looks |= {"paper_bound": one.augmented + gap, "paper_bound_gap": gap}
     return looks
 
@@ -159,10 +160,7 @@ def divergence(fit: Fit, data: Data) -> float:
 def _accuracy(T: NDArray[np.float64], data: Data, trial: Trial) -> float:
     """1-NN by cosine among nonnegative least-squares coefficients, of a sample those for the entries seen."""
     X = np.asarray(data.X, float)
-    if data.mask is None:
-        V = nnls(T, X)
-    else:  # X is 0 where it is hidden
-        V = np.hstack([nnls(w[:, None] * T, x[:, None]) for w, x in zip(np.asarray(data.mask).T, X.T, strict=True)])
+    V = nnls(T, X if data.mask is None else np.where(data.mask, X, np.nan))
     return float(np.mean(nearest_cosine(V, trial.labels, nnls(T, trial.new)) == trial.new_labels))
 
 
