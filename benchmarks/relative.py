@@ -24,10 +24,9 @@ from sklearn.exceptions import ConvergenceWarning
 from tqdm import tqdm
 
 from gsnmf.experiments.protocol import parts
-from gsnmf.inference import cavi
+from gsnmf.inference import cavi, in_use
 from gsnmf.model import Data, Gamma, GroupSparse, Priors, as_data, label_driven, relative_rates
 from gsnmf.model.relative import LARGE, SMALL
-from gsnmf.plots import in_use
 from gsnmf.projection import accuracy
 
 PER_GROUP, FEWEST, COUNTS = 3, 4, 128.0

@@ -7,15 +7,27 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .choosing import Choice, choose_rank, plot_rank_choice
+    from .comparison import compare
+    from .comparison_plots import plot_comparison
     from .estimator import GroupSparseNMF
 
 __version__ = "0.1.0"
-__all__ = ["Choice", "GroupSparseNMF", "__version__", "choose_rank", "plot_rank_choice"]
+__all__ = [
+    "Choice",
+    "GroupSparseNMF",
+    "__version__",
+    "choose_rank",
+    "compare",
+    "plot_comparison",
+    "plot_rank_choice",
+]
 
 _WHERE = {
     "GroupSparseNMF": "estimator",
     "Choice": "choosing",
     "choose_rank": "choosing",
+    "compare": "comparison",
+    "plot_comparison": "comparison_plots",
     "plot_rank_choice": "choosing",
 }
 

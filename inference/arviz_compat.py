@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,11 +34,48 @@ def diagnose(draws: np.ndarray) -> Diagnosis:
     return Diagnosis(*map(float, (az.rhat(draws), *sizes, az.mcse(draws))))
 
 
+class LeftOut(NamedTuple):
+    """PSIS-LOO of one set of draws, by what was left out.
+
+    elpd: log density of each given the others. pareto_k: how far each estimate can be trusted, 0.7 being the limit.
+    result: ArviZ's own, for `stacking_weights`.
+    """
+
+    elpd: np.ndarray
+    pareto_k: np.ndarray
+    result: Any
+
+
+def leave_one_out(draws: Any) -> LeftOut:
+    """`az.loo` of what `to_arviz` returns. High Pareto k are values here, not warnings.
+
+    Args:
+        draws: with a group log_likelihood.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = _arviz().loo(draws, pointwise=True)
+    pointwise = found.loo_i if hasattr(found, "loo_i") else found.elpd_i
+    return LeftOut(np.asarray(pointwise, float), np.asarray(found.pareto_k, float), found)
+
+
+def stacking_weights(found: Mapping[str, LeftOut]) -> dict[str, float]:
+    """The weights of `az.compare`: the mixture of models that predicts best what is left out.
+
+    Args:
+        found: `leave_one_out` of every model, of the same data.
+    """
+    options = {} if _generation() < 1 else {"round_to": "none"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what newer pandas says of how ArviZ uses it; high Pareto k
+        table = _arviz().compare({name: one.result for name, one in found.items()}, method="stacking", **options)
+    return {str(name): float(weight) for name, weight in table["weight"].items()}
+
+
 def gather(groups: dict[str, Any]) -> Any:
     """Datasets by group as the object that the installed ArviZ works with."""
-    az = _arviz()
-    if int(az.__version__.split(".")[0]) < 1:
-        return az.InferenceData(**groups)
+    if _generation() < 1:
+        return _arviz().InferenceData(**groups)
     import xarray
 
     return xarray.DataTree.from_dict(groups)
@@ -47,6 +85,10 @@ def dataset(draws: Any, group: str) -> Any:
     """One group as an `xarray.Dataset`, which 1.x has within a tree."""
     found = draws[group]
     return found.to_dataset() if hasattr(found, "to_dataset") else found
+
+
+def _generation() -> int:
+    return int(_arviz().__version__.split(".")[0])
 
 
 def _arviz() -> Any:
