@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 README = Path("README.md").read_text()
@@ -28,6 +29,17 @@ def test_code_blocks_run_in_order():
     assert names["replicates"].shape == (5, 64, 1797)
     assert names["fit"].converged
     assert names["accuracy"] > 0.9
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/priors.md"])
+def test_pages_run_too(page, recwarn):
+    """From top to bottom, and no fit fails to converge."""
+    names: dict = {}
+    for block in re.findall(r"```python\n(.*?)```", Path(page).read_text(), flags=re.DOTALL):
+        exec(compile(block, page, "exec"), names)
+    assert names["fit"].converged
+    assert np.isfinite(names["approximate"].elbo).all()
+    assert not [w for w in recwarn if "SVI" not in str(w.message) and "steps" not in str(w.message)]
 
 
 def test_links_and_files_exist():
