@@ -16,6 +16,7 @@ from . import parameters
 from .inference import cavi, fold_in
 from .model import Priors
 from .model.priors import is_grouped
+from .model.relative import unit_of
 from .projection import COMBINED, both_cosines, combine
 from .restarts import Recipe, by_bound, by_validation, draw_seeds, hold_out, represent
 
@@ -49,6 +50,8 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         tol: relative change of the bound to stop at; None for all sweeps. A higher bound does not mean a better
             classifier (docs/experiments.md).
         accelerate: momentum and the scale step, for several times fewer sweeps; what is said of tol holds here too.
+        counts: X is multiplied by what makes its mean entry this many counts, 128 for pixels in whatever unit; None
+            reads X as counts as it is. `components_` and what is transformed are in the unit of X all the same.
         learn: which hyperparameters are learned as well, a `gsnmf.inference.cavi.learn`; None for none. Every restart
             learns its own, from the priors above; not by sample, as new ones would have none.
         transform_by: "nnls", nonnegative least squares (the paper's); or "posterior", the mean of v under the
@@ -67,6 +70,7 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
 
     Attributes:
         components_: E[T], n_components × n_features.
+        unit_: by what X was multiplied, 1 without `counts`; factors in `posterior_` are of that.
         posterior_: the `Posterior` that was kept, features × samples as in `gsnmf.inference`.
         priors_: its `Priors`, as given or as learned.
         elbo_: its augmented bound after each sweep.
@@ -102,6 +106,7 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         max_iter: int = 300,
         tol: float | None = 1e-6,
         accelerate: bool = True,
+        counts: float | None = None,
         learn: cavi.Learn | None = None,
         transform_by: str = "nnls",
         predict_by: str = "nearest",
@@ -126,6 +131,7 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         self.max_iter = max_iter
         self.tol = tol
         self.accelerate = accelerate
+        self.counts = counts
         self.learn = learn
         self.transform_by = transform_by
         self.predict_by = predict_by
@@ -171,8 +177,9 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         self.priors_ = self._priors[found.best]
         self.posterior_, self.elbo_, self.n_iter_ = kept.posterior, kept.elbo, kept.num_steps
         T, V = (np.asarray(factor.mean, float) for factor in kept.posterior[:2])
-        self.components_, self.n_components_ = T.T, T.shape[1]
-        self.reconstruction_err_ = float(np.sqrt(2 * kl_div(matrix, T @ V).sum(where=~np.isnan(matrix))))
+        self.components_, self.n_components_ = T.T / self.unit_, T.shape[1]
+        divergence = kl_div(matrix, T @ V).sum(where=~np.isnan(matrix)) / self.unit_
+        self.reconstruction_err_ = float(np.sqrt(2 * divergence))
         self._remember(matrix, index, found.sound)
         return self
 
@@ -254,13 +261,14 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
             matrix, labels = validate_data(self, X, y, dtype=np.float64, ensure_all_finite="allow-nan")
             self.classes_, index = parameters.index_labels(labels)
         parameters.check_nonnegative(matrix)
-        return matrix.T, index
+        self.unit_ = 1.0 if self.counts is None else unit_of(matrix, self.counts)
+        return matrix.T * self.unit_, index
 
     def _new(self, X: ArrayLike) -> NDArray[Any]:
         """New samples, features × samples."""
         matrix = validate_data(self, X, dtype=np.float64, reset=False, ensure_all_finite="allow-nan")
         parameters.check_nonnegative(matrix)
-        new: NDArray[Any] = matrix.T
+        new: NDArray[Any] = matrix.T * self.unit_
         return new
 
     def _represent(self, samples: NDArray[Any], restart: int, by: str) -> NDArray[Any]:

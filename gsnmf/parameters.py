@@ -71,6 +71,8 @@ def check_choices(estimator: Any) -> None:
 def check_restarts(estimator: Any, y: ArrayLike | None) -> None:
     """Refuse numbers of restarts and ways to choose one that no data, or none without labels, could make good."""
     whole("n_restarts", estimator.n_restarts, 1)
+    if estimator.counts is not None:
+        check_number("counts", estimator.counts)
     check_number("validation_fraction", estimator.validation_fraction, below=1)
     if y is None and estimator.select == "validation":
         raise ValueError("expected labels, fit(X, y), for select='validation'; got y=None")

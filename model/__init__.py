@@ -5,7 +5,7 @@ from .data import Data, as_data
 from .generative import group_sparse_nmf
 from .missing import hide
 from .priors import Exponential, Gamma, GroupSparse, Priors, Relevance, by_scale
-from .relative import matching, relative_rates
+from .relative import matching, relative_rates, unit_of
 from .structures import common, common_and_individual, individual, label_driven, structured, tree
 from .unseen import HeldOut, Names
 
@@ -31,4 +31,5 @@ __all__ = [
     "relative_rates",
     "structured",
     "tree",
+    "unit_of",
 ]

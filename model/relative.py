@@ -11,6 +11,7 @@ from .checks import whole
 from .data import Data
 from .priors import Gamma
 from .structures import check_structure, individual, structured
+from .types import Array
 
 # Chosen by 1-NN accuracy, three components a group, from nine pairs in {1e-5 … 1e-2} × {1e-3 … 1e-1} and both starts of
 # λ, on the half of scikit-learn's digits that `gsnmf.demo` leaves alone (mean of four splits with 100 training images,
@@ -67,6 +68,26 @@ def relative_rates(
         raise ValueError(f"expected per_group, rank or structure; got per_group={per_group}, rank={rank} and structure")
     shares = structured(check_structure(structure, data.num_groups), small, large, scale)
     return Gamma(shares.a * (_sample_size(data) * sizes)[None, :], shares.b)
+
+
+def unit_of(X: Array, mean: float = 128.0) -> float:
+    """By what to multiply X for its mean entry, of those that are no NaN, to be so many counts; 1 if all are 0.
+
+    The unit of X says how sure it is, as Poisson noise is √x: where X is not counts, choose it. Multiplied by this,
+    pixels from 0 to 1 and from 0 to 255 are the same data, and with `relative_rates` the same numbers the same prior.
+
+    Args:
+        X: nonnegative.
+        mean: how many counts; 128 for pixels as in 8 bits.
+
+    >>> unit_of([[0.25, 0.75]])
+    256.0
+    """
+    if isinstance(mean, bool) or not isinstance(mean, (int, float, np.number)) or not 0 < mean < np.inf:
+        raise ValueError(f"expected the mean to be a positive number of counts; got {mean!r}")
+    array = np.asarray(X, float)
+    size = np.mean(array, where=~np.isnan(array)) if array.size and not np.isnan(array).all() else 0.0
+    return float(mean / size) if size > 0 else 1.0
 
 
 def matching(data: Data, dictionary: Gamma, rank: int) -> Gamma:

@@ -424,6 +424,20 @@ def test_the_unit_of_X_does_not_decide(digits):
     assert np.mean(predictions(255**2, prior="paper") == y_new) < 0.8
 
 
+def test_with_counts_the_unit_of_X_is_none(digits):
+    """Pixels from 0 to 16 and the same from 0 to 1 are one fit, up to rounding; components keep the unit of X."""
+    X, y = digits[0][:60], digits[2][:60]
+    options = {"per_class": 1, "counts": 20.0, "max_iter": 15, "tol": None, "accelerate": False, "random_state": 0}
+    one, other = (GroupSparseNMF(**options).fit(X * unit, y) for unit in (1.0, 1 / 16))
+    assert other.unit_ == pytest.approx(16 * one.unit_)
+    np.testing.assert_allclose(other.components_, one.components_ / 16, rtol=1e-6)
+    np.testing.assert_allclose(other.transform(X[:9] / 16), one.transform(X[:9]), rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(other.inverse_transform(other.transform(X[:9] / 16)).sum(), X[:9].sum() / 16, rtol=0.2)
+    assert other.reconstruction_err_ == pytest.approx(one.reconstruction_err_ / 4)  # √: KL scales with the unit
+    with pytest.raises(ValueError, match="expected counts to be a positive number; got 0"):
+        GroupSparseNMF(counts=0).fit(X, y)
+
+
 def test_wrong_input():
     X, X_new, y, _ = small_problem()
     for options, message in [

@@ -15,6 +15,7 @@ from gsnmf.model import (
     label_driven,
     matching,
     relative_rates,
+    unit_of,
 )
 from gsnmf.model.conjugacy import expected, negative_kl
 from gsnmf.model.priors import canonical
@@ -251,3 +252,11 @@ def test_an_inverse_gamma_of_scales_is_the_gamma_of_rates():
     np.testing.assert_allclose(by_scale(other).log_prob(lam), dist.HalfCauchy(1 / 3.0).log_prob(lam), rtol=1e-10)
     with pytest.raises(ValueError, match=r"the prior of scales to be a NumPyro distribution; got 2.0"):
         by_scale(2.0)
+
+
+def test_unit_of_makes_the_mean_what_is_asked_for():
+    X = np.array([[1.0, np.nan], [3.0, 2.0]])
+    np.testing.assert_allclose(np.nanmean(X * unit_of(X, 50.0)), 50.0)
+    assert unit_of(0 * X) == 1.0
+    with pytest.raises(ValueError, match="positive number of counts; got -1"):
+        unit_of(X, -1)
