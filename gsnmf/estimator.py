@@ -13,7 +13,7 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted, check_non_negative, validate_data
 
 from . import parameters
-from .inference import fold_in
+from .inference import fold_in, in_use
 from .model import Priors
 from .projection import COMBINED, both_cosines, combine
 from .restarts import Recipe, by_bound, by_validation, draw_seeds, hold_out, represent
@@ -61,7 +61,7 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         verbose: 1 for a progress bar over restarts.
 
     Attributes:
-        components_: E[T], n_components × n_features.
+        components_: E[T], n_components × n_features; in_use_: which of them explain anything in X.
         posterior_: the `Posterior` that was kept, features × samples as in `gsnmf.inference`.
         priors_: its `Priors`.
         elbo_: its augmented bound after each sweep.
@@ -160,6 +160,7 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         self.posterior_, self.elbo_, self.n_iter_ = kept.posterior, kept.elbo, kept.num_steps
         T, V = (np.asarray(factor.mean, float) for factor in kept.posterior[:2])
         self.components_, self.n_components_ = T.T, T.shape[1]
+        self.in_use_ = in_use(self.posterior_)
         self.reconstruction_err_ = float(np.sqrt(2 * kl_div(matrix, T @ V).sum()))
         self._remember(matrix, index, found.sound)
         return self
