@@ -36,8 +36,8 @@ def asked(monkeypatch):
 
 
 def test_five_components_are_found(monkeypatch):
-    """Three draws from the model with K = 5. All of ten were found by `benchmarks/choosing.py`: were one in ten
-    missed, three would be found together 73 % of the time; seeds are fixed.
+    """Three draws from the model with K = 5. Of ten `benchmarks/choosing.py` finds nine, so that other seeds, or
+    another machine's rounding, might fail one time in four; these are fixed.
     """
     monkeypatch.syspath_prepend("benchmarks")
     monkeypatch.delitem(sys.modules, "choosing", raising=False)
