@@ -40,7 +40,7 @@ class Choice(NamedTuple):
     @property
     def best(self) -> int:
         """The rank with the highest score."""
-        return int(self.table.index[int(np.argmax(self.table["score"]))])
+        return int(self.table.index[int(self.table["score"].argmax())])
 
     @property
     def rank(self) -> int:

@@ -13,7 +13,7 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import parameters
-from .inference import cavi, fold_in
+from .inference import cavi, fold_in, in_use
 from .model import Priors
 from .model.priors import is_grouped
 from .model.relative import unit_of
@@ -69,7 +69,7 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         verbose: 1 for a progress bar over restarts.
 
     Attributes:
-        components_: E[T], n_components × n_features.
+        components_: E[T], n_components × n_features; in_use_: which of them explain anything in X.
         unit_: by what X was multiplied, 1 without `counts`; factors in `posterior_` are of that.
         posterior_: the `Posterior` that was kept, features × samples as in `gsnmf.inference`.
         priors_: its `Priors`, as given or as learned.
@@ -178,6 +178,7 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         self.posterior_, self.elbo_, self.n_iter_ = kept.posterior, kept.elbo, kept.num_steps
         T, V = (np.asarray(factor.mean, float) for factor in kept.posterior[:2])
         self.components_, self.n_components_ = T.T / self.unit_, T.shape[1]
+        self.in_use_ = in_use(self.posterior_)
         divergence = kl_div(matrix, T @ V).sum(where=~np.isnan(matrix)) / self.unit_
         self.reconstruction_err_ = float(np.sqrt(2 * divergence))
         self._remember(matrix, index, found.sound)

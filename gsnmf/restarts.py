@@ -14,7 +14,6 @@ from sklearn.utils import check_random_state
 from tqdm import tqdm
 
 from .inference import DeadComponentsWarning, Fit, Posterior, cavi, fold_in
-from .inference.components import warn_of_dead
 from .model import (
     Data,
     Gamma,
@@ -145,10 +144,10 @@ def by_validation(
 def _run_all(
     recipe: Recipe, data: Data, priors: Priors, keys: Sequence[Any], verbose: int, begin: Posterior | None = None
 ) -> tuple[list[Fit], list[int]]:
-    """One fit for each key, and which of them have finite bounds. What went amiss gives one warning together."""
+    """One fit for each key, and which of them have finite bounds. All that went amiss give one warning together."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        warnings.simplefilter("ignore", DeadComponentsWarning)
+        warnings.simplefilter("ignore", DeadComponentsWarning)  # `in_use_` says it, and columns of 0 do no harm here
         fits = [recipe.run(data, priors, key, begin) for key in tqdm(keys, unit="restart", disable=not verbose)]
     sound = [r for r, fit in enumerate(fits) if np.isfinite(fit.elbo).all()]
     broken = [fit for r, fit in enumerate(fits) if r not in sound]
@@ -165,7 +164,6 @@ def _run_all(
         said.append(f"{len(broken)} of {len(fits)} fits broke off and are left out. {broken[0].message}")
     if said:
         warnings.warn(" ".join(said), ConvergenceWarning, stacklevel=4)
-    warn_of_dead([fits[r] for r in sound], stacklevel=4)
     return fits, sound
 
 

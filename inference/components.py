@@ -29,7 +29,7 @@ def in_use(posterior: Posterior) -> NDArray[np.bool_]:
 
     q(S) goes by exp E[log ·], so that the left side is about what it allots to the component of the counts in X; the
     right one is half of what the component is expected to cause. Where there are counts, both products are alike. With
-    none, q(t) and q(v) are as wide as priors, and the left one is a third of the other or less. Also unused is what is
+    none, q(t) and q(v) are as wide as priors: for aᵗ < 1 the left one is at most a third. Unused is also what is
     expected to cause less than a thousandth of the mean over components: all that factors without a width (MAP) show.
 
     Args:

@@ -36,8 +36,8 @@ def asked(monkeypatch):
 
 
 def test_five_components_are_found(monkeypatch):
-    """Three draws from the model with K = 5. All of ten were found by `benchmarks/choosing.py`: were one in ten
-    missed, three would be found together 73 % of the time; seeds are fixed.
+    """Three draws from the model with K = 5. Of ten `benchmarks/choosing.py` finds nine, so that other seeds, or
+    another machine's rounding, might fail one time in four; these are fixed.
     """
     monkeypatch.syspath_prepend("benchmarks")
     monkeypatch.delitem(sys.modules, "choosing", raising=False)
@@ -47,10 +47,9 @@ def test_five_components_are_found(monkeypatch):
         options = {"num_splits": 1, "restarts": 2, "seed": seed, "max_steps": 300, "tol": 1e-5}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            choice = choose_rank(draw(40, 80, 6.0, seed), [3, 5, 6, 8], **options, **QUIET)
-        assert choice.rank in (5, 6)
+            choice = choose_rank(draw(40, 80, 6.0, seed), [3, 5, 7], **options, **QUIET)
+        assert choice.rank == 5
         assert choice.table["in_use"][3] == 3
-        assert choice.table["in_use"][8] < 8  # more than there is to explain
     monkeypatch.delitem(sys.modules, "choosing")
 
 

@@ -479,8 +479,9 @@ def test_wrong_input():
 def test_one_warning_for_all_that_did_not_converge():
     X, _, y, _ = small_problem()
     with pytest.warns(ConvergenceWarning) as caught:
-        GroupSparseNMF(**{**QUICK, "max_iter": 3}, n_restarts=3).fit(X, y)
-    assert len(caught) == 1
+        model = GroupSparseNMF(**{**QUICK, "max_iter": 3}, n_restarts=3).fit(X, y)
+    assert len(caught) == 1  # nothing of components that died, which are in `in_use_`
+    assert model.in_use_.shape == (model.n_components_,)
     assert str(caught[0].message).startswith("3 of 3 fits did not converge. After 3 sweeps")
     assert str(caught[0].message).endswith("Raise max_iter or tol.")
 
