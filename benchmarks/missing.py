@@ -1,4 +1,4 @@
-"""A fifth of the pixels hidden: left out of the fit or filled in with the feature's mean, and what each predicts.
+"""A fifth of the pixels hidden: left out of the fit, or filled in with the mean of the feature, and what each predicts.
 
 Both are judged by the log predictive density of the pixels that were hidden. Also how much longer a sweep with a mask
 takes than one without.
