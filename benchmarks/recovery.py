@@ -8,8 +8,8 @@ Four models of 30 features, 60 samples in 3 groups and 6 components, which diffe
     dense   no groups: Gamma coefficients of shape 8
 
 Data are drawn from each, a fifth of the entries is held out, all four are fitted from the same number of random starts,
-and the true one should come first. Rates λ are held tightly (shape 32): with shape 4, the 20 samples of a group teach λ
-whatever the prior says, and what is held out hardly tells priors apart.
+and the true one should come first. Rates λ are held tightly (shape 32): with `--strength 4`, the 20 samples of a group
+teach λ whatever the prior says, and what is held out hardly tells priors apart.
 
 For the printed bound, two models of 100 groups of 2 samples: rates that are known, from which data are drawn, and
 rates that are to be learned. The printed bound exceeds the valid one by about half for every rate that is learned from
