@@ -63,7 +63,7 @@ class Comparison(NamedTuple):
     @property
     def best(self) -> Any:
         """The name of the first model."""
-        return self.table.index[0]
+        return self.table.index.tolist()[0]
 
     def __str__(self) -> str:
         head = f"{len(self.table)} models, best first by {HEADINGS[RANKED[self.by]]} (± standard error)"

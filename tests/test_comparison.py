@@ -96,6 +96,18 @@ def test_best_comes_first_and_differences_are_from_it(by, column):
         np.testing.assert_allclose(found.table[f"{measure}_diff"], gaps, atol=1e-10)
 
 
+def test_each_bound_ranks_by_itself():
+    """CAVI's factors are the best for the augmented bound; for the collapsed one they are too narrow."""
+    fit = fitted("weak")
+    T, V, lam = fit.posterior
+    wider = Posterior(*(Gamma(0.7 * q.a, q.b / 0.7) for q in (T, V)), lam)
+    both = {"cavi": fit, "wider": fit._replace(posterior=wider, bound="collapsed")}
+    first = {by: compare(both, DATA, by=by, num_samples=DRAWS, loo=False) for by in ("augmented", "collapsed")}
+    assert {by: found.best for by, found in first.items()} == {"augmented": "cavi", "collapsed": "wider"}
+    gap = first["collapsed"].table.loc["cavi"]
+    assert gap.collapsed_bound_diff < -5 * gap.collapsed_bound_diff_se
+
+
 def test_differences_are_paired():
     """By draw for the collapsed bound, by entry held out, by sample left out: equal models are 0 ± 0 apart."""
     table = compared().table
