@@ -23,12 +23,14 @@ def double_precision():
 def test_code_blocks_run_in_order():
     names: dict = {}
     blocks = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     for block in blocks:
         exec(compile(block, "README.md", "exec"), names)
     assert names["replicates"].shape == (5, 64, 1797)
     assert names["fit"].converged
     assert names["accuracy"] > 0.9
+    assert names["found"].best in names["fits"]
+    assert names["choice"].rank in (4, 8, 16)
 
 
 @pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/priors.md"])
