@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from numpyro.infer import MCMC
 
 from ..model.checks import whole
 from ..model.data import Data
@@ -59,9 +60,12 @@ def impute(
     key = jax.random.key(0) if key is None else key
     bits = np.asarray(check_key(key))
     feature, sample = np.nonzero(~np.asarray(data.mask, bool))
-    if len(feature) * whole("num_samples", num_samples, 1) > NUMBERS:
+    planned = whole("num_samples", num_samples, 1)
+    if isinstance(result, MCMC):
+        planned = result.num_chains * result.num_samples // result.thinning
+    if len(feature) * planned > NUMBERS:
         raise ValueError(
-            f"expected at most {NUMBERS:.1e} draws of hidden entries in all; got {num_samples} of {len(feature)}: "
+            f"expected at most {NUMBERS:.1e} draws of hidden entries in all; got {planned} of {len(feature)}: "
             "take fewer draws"
         )
     rng = np.random.default_rng(bits.ravel())

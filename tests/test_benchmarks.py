@@ -23,6 +23,7 @@ def benchmarks(monkeypatch):
         "fresh",
         "least_squares",
         "measure",
+        "missing",
         "peers",
         "problems",
         "report",
@@ -49,6 +50,19 @@ def test_numpy_cavi_has_our_bounds():
     for elbo in ours.elbo:
         state, theirs = peer.sweep(state)
         np.testing.assert_allclose(theirs, elbo, rtol=1e-10)
+
+
+def test_filling_in_shows_a_fit_nothing_that_was_hidden():
+    from missing import filled
+
+    from gsnmf.model import as_data, hide
+
+    data = hide(as_data(np.random.default_rng(0).poisson(3.0, (5, 7))), 0.3)
+    plain = filled(data)
+    assert plain.mask is plain.held_out is None
+    np.testing.assert_array_equal(np.where(data.mask, plain.X, 0), data.X)
+    for row, seen in zip(plain.X, data.mask, strict=True):
+        np.testing.assert_allclose(row[~seen], row[seen].mean())
 
 
 def test_both_floors_are_the_same_products():
