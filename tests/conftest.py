@@ -32,6 +32,13 @@ def rank_promotion():
         yield
 
 
+@pytest.fixture(autouse=True, scope="module")
+def forget_what_was_compiled():
+    """Each compiled program maps memory, of which a process has 65,530 pieces by Linux' default: the suite needs more."""
+    yield
+    jax.clear_caches()
+
+
 @pytest.fixture
 def golden():
     """Inputs and results of the paper author's program."""
