@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 import warnings
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +19,8 @@ from problems import Problem, digits, generated, yale
 from sklearn.exceptions import ConvergenceWarning
 from sweeps import ours
 
-from gsnmf.inference import Fit, cavi, engine, held_out_score
-from gsnmf.model import Data, hide
+from gsnmf.inference import DeadComponentsWarning, Fit, cavi, engine, held_out_score
+from gsnmf.model import Data, hide, matching
 
 EPILOG = """examples:
   python benchmarks/missing.py
@@ -46,16 +47,21 @@ def filled(data: Data) -> Data:
     return data._replace(X=np.where(seen, data.X, means[:, None]), mask=None, held_out=None)
 
 
-def scores(problem: Problem, share: float, seed: int, sweeps: int, draws: int) -> dict[str, float]:
-    """The mean log predictive density of a hidden entry, of both fits; and the error of their difference."""
-    data = hide(problem.data, share, seed=seed)
+def scores(problem: Problem, grouped: bool, share: float, seed: int, sweeps: int, draws: int) -> dict[str, float]:
+    """The mean log predictive density of a hidden entry, of both fits; and the error of their difference.
+
+    Under the problem's own prior, or with as many components under `matching`, which knows nothing of groups.
+    """
+    data, K = hide(problem.data, share, seed=seed), problem.shape[2]
+    priors, options = problem.priors, problem.options(seed)
+    if not grouped:
+        priors = priors._replace(coefficients=matching(data, priors.dictionary, K))
+        options = {"key": options["key"], "rank": K}
 
     def fit(data: Data) -> Fit:
-        return cavi.run(data, problem.priors, max_steps=sweeps, tol=None, **problem.options(seed))
+        return cavi.run(data, priors, max_steps=sweeps, tol=None, **options)
 
-    masked, plain = (
-        held_out_score(fit(seen), data, problem.priors, num_samples=draws) for seen in (data, filled(data))
-    )
+    masked, plain = (held_out_score(fit(seen), data, priors, num_samples=draws) for seen in (data, filled(data)))
     gain = masked.per_entry - plain.per_entry
     error = gain.std(ddof=1) / np.sqrt(len(gain))
     return {"masked": masked.mean, "mean-filled": plain.mean, "gain": gain.mean(), "error": error}
@@ -81,9 +87,11 @@ def main(argv: list[str] | None = None) -> int:
     for problem in problems:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            for seed in range(given.seeds):
-                found = scores(problem, given.share, seed, given.sweeps, given.draws)
-                rows.append({"problem": problem.size, "seed": seed, **found})
+            warnings.simplefilter("ignore", DeadComponentsWarning)
+            for grouped, seed in product((True, False), range(given.seeds)):
+                found = scores(problem, grouped, given.share, seed, given.sweeps, given.draws)
+                name = "label-driven" if grouped else "without groups"
+                rows.append({"problem": problem.size, "prior": name, "seed": seed, **found})
         ratios = [sweep_ratio(problem, given.share, accelerate) for accelerate in (False, True)]
         print(f"{problem.size}: a sweep with a mask takes {ratios[0]:.2f} of a plain one, accelerated {ratios[1]:.2f}")
     print(f"\nlog predictive density of a hidden entry, {given.share:.0%} hidden, {given.sweeps} sweeps")
