@@ -34,7 +34,7 @@ def rank_promotion():
 
 @pytest.fixture(autouse=True, scope="module")
 def forget_what_was_compiled():
-    """Each compiled program maps memory, of which a process has 65,530 pieces by Linux' default: the suite needs more."""
+    """Every compiled program maps memory, and a process may have 65,530 mappings by Linux' default: too few for all."""
     yield
     jax.clear_caches()
 
