@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from ..model.conjugacy import rate_shape, stand_in, update
+from ..model.conjugacy import prior_mean, rate_shape, stand_in, update
 from ..model.data import Data
-from ..model.priors import Gamma, Given, Priors, canonical, is_grouped
+from ..model.priors import Gamma, Priors, canonical, is_grouped
 from ..model.problem import prepare
 from ..model.structures import served
 from ..model.types import Array
@@ -88,7 +88,7 @@ def fill(start: Start | None, data: Data, priors: Priors, K: int, key: Array | N
         _check_mean(name, values, shapes[name])
     lam = given.lam
     if size is not None:
-        lam = np.broadcast_to(_mean(family.hyperprior) if lam is None else np.asarray(lam, float), size)
+        lam = np.broadcast_to(prior_mean(family.hyperprior) if lam is None else np.asarray(lam, float), size)
     if given.T is not None and given.V is not None:
         return Start(given.T, given.V, lam)
     if key is None:
@@ -119,7 +119,7 @@ def first_moments(means: Start, mask: Array | None, dtype: Any) -> Moments:
 def _random(data: Data, priors: Priors, K: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Exponential draws: T about its prior mean, V scaled so that TV has the mean of X."""
     F, N = data.X.shape
-    T = _mean(priors.dictionary) * rng.exponential(size=(F, K))
+    T = prior_mean(priors.dictionary) * rng.exponential(size=(F, K))
     V = rng.exponential(size=(K, N)) * data.observed_mean / (K * T.mean())
     return T, V
 
@@ -149,12 +149,6 @@ def _groups(data: Data, priors: Priors, K: int, rng: np.random.Generator) -> tup
     size = np.where(at_home, (membership @ together)[None, :], elsewhere[:, None])
     V = np.where(at_home, 1.0, 0.02) / size * rng.uniform(0.5, 1.5, size=at_home.shape)
     return T, V
-
-
-def _mean(prior: Gamma | Given) -> np.ndarray:
-    """A prior's mean, or of one without closed forms its median, in double precision."""
-    a, b = stand_in(prior)
-    return np.asarray(np.asarray(a, float) * np.asarray(b, float))
 
 
 def _complete(data: Data) -> np.ndarray:

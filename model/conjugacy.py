@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro.distributions as dist
 
 from .data import Data
@@ -112,6 +113,12 @@ def stand_in(prior: Gamma | Given) -> Gamma:
         return prior
     draws: Array = prior.law.sample(jax.random.key(0), (99,))
     return Gamma(jnp.ones_like(draws[0]), jnp.median(draws, axis=0))
+
+
+def prior_mean(prior: Gamma | Given) -> np.ndarray:
+    """A prior's mean, or of one without closed forms its median, in double precision."""
+    a, b = stand_in(prior)
+    return np.asarray(np.asarray(a, float) * np.asarray(b, float))
 
 
 def require_closed_forms(priors: Priors, what: str) -> None:

@@ -342,7 +342,8 @@ def _check_law(name: str, law: Any) -> None:
         raise ValueError(f"expected {name} to be a NumPyro distribution; got {law!r}")
     support = law.support
     lowest = getattr(support, "lower_bound", None)
-    on_half_line = isinstance(lowest, (int, float)) and lowest == 0 and not hasattr(support, "upper_bound")
+    from_zero = lowest is not None and not isinstance(lowest, jax.core.Tracer) and bool(np.all(np.equal(lowest, 0)))
+    on_half_line = from_zero and not hasattr(support, "upper_bound")
     if law.event_shape or law.is_discrete or not on_half_line:
         raise ValueError(
             f"expected {name} to be a distribution of single numbers on all of (0, ∞); got {type(law).__name__} with "

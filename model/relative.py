@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from .checks import whole
+from .conjugacy import prior_mean
 from .data import Data
-from .priors import Gamma
+from .priors import Gamma, Priors, canonical
 from .structures import check_structure, individual, structured
 from .types import Array
 
@@ -90,19 +92,20 @@ def unit_of(X: Array, mean: float = 128.0) -> float:
     return float(mean / size) if size > 0 else 1.0
 
 
-def matching(data: Data, dictionary: Gamma, rank: int) -> Gamma:
+def matching(data: Data, dictionary: Any, rank: int) -> Gamma:
     """The prior on V of a model without groups: exponential, of the scale that makes TV as large as X a priori.
 
     Args:
         data: as made by `as_data`.
-        dictionary: the prior on T.
+        dictionary: the prior on T, a Gamma or a NumPyro distribution, of which the median stands for the mean.
         rank: the number of components.
 
     >>> from gsnmf.model import as_data
     >>> matching(as_data([[3.0, 5.0]]), Gamma(0.5, 2.0), rank=2).b
     2.0
     """
-    unit = whole("rank", rank, 1) * float(np.mean(np.asarray(dictionary.a, float) * np.asarray(dictionary.b, float)))
+    prior = canonical(Priors(dictionary, Gamma(1.0, 1.0))).dictionary
+    unit = whole("rank", rank, 1) * float(np.mean(prior_mean(prior)))
     size = data.observed_mean
     return Gamma(1.0, size / unit if size > 0 and unit > 0 else 1.0)
 

@@ -213,6 +213,7 @@ def test_matching_makes_the_prior_mean_of_TV_that_of_X():
     V = matching(data, dictionary, rank=2)
     np.testing.assert_allclose(dictionary.mean.sum() * V.mean, 3.0)
     assert V.a == 1.0
+    assert matching(data, dist.LogNormal(0.0, 1e-6), rank=3).b == pytest.approx(1.0)  # its median is 1
     assert matching(as_data([[0.0]]), dictionary, 2) == (1.0, 1.0)  # no counts at all: a prior all the same
     for rank in (0, 1.5):
         with pytest.raises(ValueError, match=f"expected rank to be a whole number ≥ 1; got {rank}"):
