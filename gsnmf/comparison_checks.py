@@ -13,6 +13,7 @@ from .comparison_report import RANKED
 from .inference import Fit, cavi
 from .inference.posterior import match, rank_of
 from .model import Data, Gamma, Priors
+from .model.missing import fingerprint
 from .model.problem import prepare
 
 TOLERANCE = 1e-4  # relative, between a fit's last bound and the same of these data: rounding in single precision
@@ -53,7 +54,7 @@ def check_model(name: Any, some: Any, data: Data) -> list[Candidate]:
         raise ValueError(
             f"expected fits that know their priors; got priors=None for {name!r}: fit._replace(priors=...)"
         )
-    if len(kinds) > 1 or not all(_same(fit.priors, some[0].priors) for fit in some):
+    if len(kinds) > 1 or len({_form(fit.priors) for fit in some}) > 1:
         raise ValueError(f"expected restarts of one model by one algorithm for {name!r}; got several models or bounds")
     sound = [fit for fit in some if np.isfinite(fit.elbo[-1])]
     if not sound:
@@ -68,6 +69,10 @@ def _augmented(name: Any, fit: Fit, priors: Priors, data: Data) -> float:
         match(fit.posterior, ready, hyper, K, tuple)
     except ValueError as error:
         raise ValueError(f"expected fits of these data; for {name!r}: {error}") from None
+    if fit.data not in (None, fingerprint(data)):
+        raise ValueError(
+            f"expected fits of these data, with the same entries hidden; got other data, or others hidden, for {name!r}"
+        )
     if not is_gamma(fit):
         return float("nan")
     try:
@@ -87,12 +92,10 @@ def is_gamma(fit: Fit) -> bool:
     return all(isinstance(factor, Gamma) for factor in fit.posterior if factor is not None)
 
 
-def _same(one: Any, other: Any) -> bool:
-    """Whether two trees hold the same numbers."""
-    try:
-        return bool(jax.tree.all(jax.tree.map(np.array_equal, one, other)))
-    except ValueError:  # they are built differently
-        return False
+def _form(priors: Any) -> Any:
+    """Families and shapes of priors, which restarts share; the numbers may have been learned."""
+    leaves, families = jax.tree.flatten(priors)
+    return families, tuple(np.shape(leaf) for leaf in leaves)
 
 
 def check_by(by: str, data: Data, loo: bool) -> None:

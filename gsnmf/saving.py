@@ -63,6 +63,7 @@ def save_fit(path: PathLike, fit: Fit, priors: Priors, names: Names) -> Path:
         "converged": bool(fit.converged),
         "message": str(fit.message),
         "bound": str(fit.bound),
+        "data": fit.data,
         "posterior": posterior,
         "priors": prior,
         "names": {axis: _describe_names(axis, getattr(names, axis)) for axis in ("feature", "sample", "group")},
@@ -103,6 +104,7 @@ def load_fit(path: PathLike) -> Saved:
             arrays = {key: stored[key] for key in stored.files}
         how = {field: description[field] for field in ("num_steps", "converged", "message")}
         how["bound"] = description["bound"] if version > 1 else "augmented"
+        how["data"] = description.get("data")
         how["priors"] = _build(description["priors"], arrays)
         fit = Fit(_build(description["posterior"], arrays), arrays["elbo"], **how)
         axes: dict[str, Any] = {axis: np.asarray(n["values"], n["dtype"]) for axis, n in description["names"].items()}

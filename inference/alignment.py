@@ -137,6 +137,9 @@ def blocks(data: Data, priors: Priors, rank: int) -> np.ndarray:
     rows = [np.broadcast_to(x, (data.num_features, K)).T for x in _numbers(priors.dictionary)]
     of_V = family if family.hyperprior is None else family.hyperprior
     rows += [np.broadcast_to(np.broadcast_to(x, size), (K, size[1])) for x in _numbers(of_V)]
+    if not isinstance(family, (Gamma, Given)) and hasattr(family, "shape"):
+        said = [family.shape] + ([family.rates(None, data)] if family.hyperprior is None else [])
+        rows += [np.broadcast_to(np.asarray(x), (K, data.num_samples)) for x in said]
     return np.asarray(np.unique(np.concatenate(rows, axis=1), axis=0, return_inverse=True)[1]).ravel()
 
 

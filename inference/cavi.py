@@ -14,6 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from ..model.checks import whole
 from ..model.conjugacy import rate_shape, require_closed_forms
 from ..model.data import Data
+from ..model.missing import fingerprint
 from ..model.priors import Priors
 from ..model.problem import prepare
 from ..model.types import Array
@@ -135,7 +136,7 @@ def run(
     state = _init(data, priors, key=key, start=start, init=init, rank=rank)
     seen, hyper, state = _see(data, priors, state, learn)
     plan = Plan(priors, max_steps, tol, accelerate, learn)
-    fit = run_one(seen, hyper, state, plan, callback)
+    fit = run_one(seen, hyper, state, plan, callback)._replace(data=fingerprint(data))
     _warn([fit], tol)
     return fit
 
@@ -199,7 +200,7 @@ def run_many(
             f"got {len(datas)} of {sorted(shapes, key=str)}"
         )
     batched = jax.default_backend() != "cpu" if batch is None else batch
-    if batched and len({d.mask is None for d in datas}) > 1:  # then all have one
+    if len({d.mask is None for d in datas}) > 1:  # then all have one
         datas = [d if d.mask is not None else d._replace(mask=np.ones(d.X.shape, bool)) for d in datas]
     of = [datas[0]] * len(keys) if shared else datas
     states = [_init(d, priors, key=k, start=start, init=init, rank=rank) for d, k in zip(of, keys, strict=True)]
@@ -212,6 +213,8 @@ def run_many(
     else:
         pairs = zip(seen * len(keys) if shared else seen, states, strict=True)
         fits = [run_one(d, hypers[0], s, plan) for d, s in pairs]
+    marks = [fingerprint(d) for d in ([data] if isinstance(data, Data) else data)]
+    fits = [fit._replace(data=mark) for fit, mark in zip(fits, marks * len(keys) if shared else marks, strict=True)]
     _warn(fits, tol)
     return fits
 

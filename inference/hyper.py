@@ -99,6 +99,11 @@ def tie(priors: Priors, learn: Learn, shapes: dict[str, tuple[int, int]]) -> Pri
 
     def one(site: str, gamma: Gamma, along: int | None, what: str) -> Gamma:
         full, tied = shapes[site], tuple(n if axis == along else 1 for axis, n in enumerate(shapes[site]))
+        if what == "both" and tied == full:
+            raise ValueError(
+                f"expected several values to a block, to learn shape and scale of {site} together; got one, by "
+                f"{getattr(learn, site)!r}: what='scale' or 'shape' learns either"
+            )
         values = {name: np.broadcast_to(x, full) for name, x in gamma._asdict().items()}
         for name in _learned(what):
             first = values[name][tuple(slice(n) for n in tied)]
@@ -214,7 +219,10 @@ def _each(priors: Priors, learn: Learn, one: Callable[[str, Gamma, int | None, s
         gamma = one("coefficients", _gamma_of(priors), along, learn.what[1])
         if family.hyperprior is None:
             return priors._replace(coefficients=gamma)
-        field = next(name for name, value in family._asdict().items() if value is family.hyperprior)
+        field = next((name for name, value in family._asdict().items() if value is family.hyperprior), None)
+        if field is None:
+            name = type(family).__name__
+            raise ValueError(f"expected a family with its hyperprior in a field, for it to be learned; got {name}")
         priors = priors._replace(coefficients=family._replace(**{field: gamma}))
     return priors
 

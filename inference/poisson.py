@@ -28,7 +28,6 @@ class Observed(NamedTuple):
     totals: Σ_τ x of every feature, and after them Σ_ν x of every sample.
     base: Σ_ντ [x log x − log Γ(x + 1)], the part of the bound that no factor changes.
     membership: samples × groups; None without groups.
-    group_sizes: N_c = Σ_τ Δ_τc.
     mask: samples × features, 1 where x was seen and 0 where it is hidden, and is 0 in X; None when all was seen.
     """
 
@@ -36,7 +35,6 @@ class Observed(NamedTuple):
     totals: Array
     base: Array
     membership: Array
-    group_sizes: Array
     mask: Array | None
 
 
@@ -52,9 +50,8 @@ def _observe(data: Data, tile_bytes: int) -> Observed:
     tiles = -(-N // width)
     cut = jnp.pad(X.T, ((0, tiles * width - N), (0, 0))).reshape(tiles, width, F)
     base = jax.lax.map(lambda x: jnp.sum(jax.scipy.special.xlogy(x, x) - gammaln(x + 1)), cut)  # a tile at a time
-    sizes = None if data.membership is None else data.group_sizes
     totals, mask = jnp.concatenate([X.sum(axis=1), X.sum(axis=0)]), None if data.mask is None else data.mask.T
-    return Observed(cut, totals, base.sum(), data.membership, sizes, mask)
+    return Observed(cut, totals, base.sum(), data.membership, mask)
 
 
 class Allocation(NamedTuple):

@@ -75,6 +75,7 @@ class Fit(NamedTuple):
     bound: what `elbo` holds: "augmented" (CAVI), "collapsed" (SVI; S summed out, at least as high for the same
         factors), or "log_joint" (MAP; no bound). Never compare one with another.
     priors: those it was made with, as they were given; with `cavi.learn`, as they were learned.
+    data: a number by which the data it was made from are known again (`fingerprint`).
     """
 
     posterior: Posterior
@@ -84,6 +85,7 @@ class Fit(NamedTuple):
     message: str
     bound: str = "augmented"
     priors: Priors | None = None
+    data: int | None = None
 
 
 def rank_of(posterior: Any) -> int:

@@ -134,7 +134,8 @@ def _groups(data: Data, priors: Priors, K: int, rng: np.random.Generator) -> tup
     if not is_grouped(priors):
         raise ValueError("expected coefficients with groups for init='groups'; got a family without λ of groups")
     X, membership = _complete(data), np.asarray(data.membership)
-    serves = served(stand_in(family.hyperprior), data.group_sizes, K)
+    rate = family.hyperprior
+    serves = served(rate, data.group_sizes, K) if isinstance(rate, Gamma) else np.ones((K, data.num_groups), bool)
     if serves.all():
         serves = np.arange(data.num_groups) == (np.arange(K) * data.num_groups // K)[:, None]
     T = np.empty((X.shape[0], K))

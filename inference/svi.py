@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
+from numpyro.distributions import biject_to
 from numpyro.infer import SVI, Trace_ELBO, init_to_value
 from numpyro.infer.autoguide import AutoDelta, AutoLowRankMultivariateNormal, AutoNormal
 from numpyro.primitives import Messenger
@@ -21,7 +22,8 @@ from tqdm.auto import tqdm
 from ..model.checks import whole
 from ..model.data import Data
 from ..model.generative import group_sparse_nmf
-from ..model.priors import Gamma, Priors
+from ..model.missing import fingerprint
+from ..model.priors import Gamma, Given, Priors
 from ..model.problem import prepare
 from ..model.types import Array
 from .collapsed import estimate, log_weights
@@ -111,6 +113,8 @@ def run(
     raw, (data, priors, K) = (data, priors), prepare(data, priors, rank)
     if family == "map":
         _check_bounded(data, priors, K)
+    if FAMILIES[family].factor in (LogNormal, Correlated):
+        _check_logarithms(family, priors)
     if isinstance(begun, Posterior):
         q = match(begun, data, priors, K, tuple)
     else:
@@ -142,7 +146,7 @@ def run(
     if not converged:
         warnings.warn(message, ConvergenceWarning, stacklevel=2)
     kind = "log_joint" if family == "map" else "collapsed"
-    return Fit(candidates[best], elbo, len(elbo), converged, message, kind, raw[1])
+    return Fit(candidates[best], elbo, len(elbo), converged, message, kind, raw[1], fingerprint(raw[0]))
 
 
 def _check(family: str, key: Array, num_steps: int, num_particles: int, num_samples: int) -> str:
@@ -169,6 +173,13 @@ def _check_bounded(data: Data, priors: Priors, rank: int) -> None:
             raise ValueError(
                 f"expected {name} ≥ 1 for a MAP estimate, else its density is infinite; got {np.min(shape)}"
             )
+
+
+def _check_logarithms(family: str, priors: Priors) -> None:
+    """NumPyro's guides are normal where `biject_to` of a prior's support leads; their factors here are log-normal."""
+    for prior in (priors.dictionary, priors.coefficients, priors.coefficients.hyperprior):
+        if isinstance(prior, Given) and not np.isclose(biject_to(prior.law.support)(-1.0), np.exp(-1.0)):
+            raise ValueError(f"expected priors that NumPyro transforms by logarithms for {family!r}; got {prior.name}")
 
 
 def _posterior(means: Start, given: Start | None, data: Data, priors: Priors) -> Posterior:

@@ -111,8 +111,8 @@ def stand_in(prior: Gamma | Given) -> Gamma:
     """
     if isinstance(prior, Gamma):
         return prior
-    draws: Array = prior.law.sample(jax.random.key(0), (99,))
-    return Gamma(jnp.ones_like(draws[0]), jnp.median(draws, axis=0))
+    median = jnp.median(prior.law.sample(jax.random.key(0), (99,)), axis=0)  # few distributions have their quantiles
+    return Gamma(jnp.ones_like(median), median)
 
 
 def prior_mean(prior: Gamma | Given) -> np.ndarray:

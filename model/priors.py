@@ -340,7 +340,12 @@ def _check_law(name: str, law: Any) -> None:
     """Refuse what is no distribution of single numbers on all of (0, ∞)."""
     if not isinstance(law, dist.Distribution):
         raise ValueError(f"expected {name} to be a NumPyro distribution; got {law!r}")
-    support = law.support
+    try:
+        support = jax.tree.map(lambda x: x, law).support  # as algorithms will find it
+    except Exception as error:  # whatever a distribution that is no proper tree comes up with
+        raise ValueError(
+            f"expected {name} to pass through JAX; got {type(law).__name__}, which fails: {error!r}"
+        ) from None
     lowest = getattr(support, "lower_bound", None)
     from_zero = lowest is not None and not isinstance(lowest, jax.core.Tracer) and bool(np.all(np.equal(lowest, 0)))
     on_half_line = from_zero and not hasattr(support, "upper_bound")

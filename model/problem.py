@@ -37,7 +37,7 @@ def prepare(data: Data, priors: Priors, rank: int | None = None) -> tuple[Data, 
         raise ValueError(f"expected data with groups, as_data(X, groups), for a {name} prior; got data without")
     of_V = family if family.hyperprior is None else family.hyperprior
     matrices = _parameters("dictionary", priors.dictionary, ("feature", "component"))
-    matrices |= _parameters("coefficients", of_V, family.axes)
+    matrices |= _parameters("coefficients", of_V, family.axes) | _of_V(family, data)
     for name, (values, _) in matrices.items():
         positive(name, values)
     K = _rank(matrices, rank)
@@ -76,6 +76,14 @@ def _two_axes(priors: Priors, data: Data, K: int) -> Priors:
 def _is_whole(x: Any) -> bool:
     """Lists, and distributions, whose insides are NumPyro's affair."""
     return isinstance(x, (list, Given))
+
+
+def _of_V(family: Any, data: Data) -> Parameters:
+    """What a family says of V itself: its shape and, without λ, its rates; a `Gamma` has said so already."""
+    if isinstance(family, (Gamma, Given)) or not hasattr(family, "rates"):
+        return {}
+    said = {"shape": family.shape} | ({"rates": family.rates(None, data)} if family.hyperprior is None else {})
+    return {f"coefficients.{name}": (values, ("component", "sample")) for name, values in said.items()}
 
 
 def _parameters(name: str, prior: Any, axes: Axes) -> Parameters:

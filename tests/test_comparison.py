@@ -17,7 +17,7 @@ from gsnmf.inference.arviz_compat import leave_one_out, stacking_weights
 from gsnmf.inference.collapsed import log_weights
 from gsnmf.inference.factors import LogNormal, Point
 from gsnmf.inference.posterior import Posterior
-from gsnmf.model import Gamma, GroupSparse, Priors, as_data, hide
+from gsnmf.model import Gamma, GroupSparse, Priors, Relevance, as_data, hide
 from gsnmf.projection import accuracy, nnls
 
 KEY, DRAWS = jax.random.key(5), 200
@@ -260,3 +260,26 @@ def test_weights_and_pointwise_values_of_both_generations_of_arviz():
     worse["log_likelihood"]["X"].values[:] -= 5.0
     weights = stacking_weights({"a": leave_one_out(worse), "b": found})
     assert weights["b"] > 0.99
+
+
+def test_fits_of_other_data_are_known_whatever_made_them():
+    """A fit that saw the entries held out would come first: SVI's are refused as CAVI's are."""
+    data = as_data(X)
+    part = hide(data, 0.3, seed=0)
+    priors = Priors(Gamma(1.0, 1.0), Gamma(1.0, 5.0))
+    fit = cavi.run(data, priors, key=jax.random.key(0), rank=2, max_steps=5, tol=None)
+    peeked = fit._replace(bound="collapsed")  # as if by SVI, whose last bound says nothing
+    assert fit.data != cavi.run(part, priors, key=jax.random.key(0), rank=2, max_steps=5, tol=None).data
+    with pytest.raises(ValueError, match="got other data, or others hidden, for 'peeked'"):
+        compare({"peeked": peeked}, part, by="held_out")
+
+
+def test_restarts_may_have_learned_their_own_priors():
+    data, priors = as_data(X), Priors(Gamma(1.0, 1.0), Gamma(1.0, 5.0))
+    options = {"rank": 2, "max_steps": 20, "tol": None, "learn": cavi.learn("all")}
+    fits = cavi.run_many(data, priors, keys=jax.random.split(jax.random.key(0), 2), **options)
+    assert not np.array_equal(fits[0].priors.dictionary.a, fits[1].priors.dictionary.a)
+    assert compare({"learned": fits}, data, loo=False, num_samples=25).table["restarts"].tolist() == [2]
+    other = cavi.run(data, Priors(Gamma(1.0, 1.0), Relevance(Gamma(1.0, 1.0))), key=jax.random.key(0), rank=2)
+    with pytest.raises(ValueError, match="got several models or bounds"):
+        compare({"mixed": [fits[0], other]}, data)

@@ -14,7 +14,10 @@ from test_cavi import PLAIN
 
 from gsnmf import GroupSparseNMF
 from gsnmf.inference import Posterior, align, cavi, collapsed_bound, fold_in, guide, invariants, mcmc, svi, to_arviz
+from gsnmf.inference.alignment import blocks
+from gsnmf.inference.starts import fill
 from gsnmf.model import Exponential, Gamma, GroupSparse, Priors, Relevance, as_data, by_scale, group_sparse_nmf
+from gsnmf.model.problem import prepare
 
 F, N, K = 5, 6, 2
 DATA = as_data(np.random.default_rng(0).poisson(4.0, size=(F, N)), list("aabbcc"))
@@ -223,3 +226,57 @@ def test_a_guide_of_other_families_has_the_models_plates():
     trace = handlers.trace(handlers.seed(guide(fit), 0)).get_trace(DATA, priors, rank=K)
     assert {name for name, site in trace.items() if site["type"] == "plate"} == {"feature", "component", "sample"}
     assert trace["lam"]["value"].shape == (K, 1)
+
+
+def test_guides_on_logarithms_take_only_priors_that_numpyro_transforms_so():
+    """AutoNormal is normal where `biject_to` leads, here by softplus; its factors are read as log-normal."""
+    softplus = dist.TransformedDistribution(dist.Normal(1.0, 1.0), dist.transforms.SoftplusTransform())
+    priors = Priors(softplus, Gamma(1.0, 1.0))
+    with pytest.raises(ValueError, match="transforms by logarithms for 'normal'; got TransformedDistribution"):
+        svi.run(DATA, priors, "normal", key=KEY, rank=K, **STEPS)
+
+
+class Known(NamedTuple):
+    """A family without λ, whose shape and rates are its own affair: v ~ Gamma(form, rate 1)."""
+
+    form: Any
+
+    @property
+    def hyperprior(self):
+        return None
+
+    @property
+    def axes(self):
+        return "component", "sample"
+
+    @property
+    def shape(self):
+        return self.form
+
+    def rates(self, lam, data):
+        return np.ones((1, 1))
+
+
+@pytest.mark.parametrize(
+    ("form", "message"),
+    [
+        (-1.0, "expected coefficients.shape to be positive and finite"),
+        (np.ones((2, 1)), "one number of components; got rank=3"),
+        (np.ones((3, 5)), "coefficients.shape to broadcast to components × samples"),
+    ],
+)
+def test_families_from_outside_are_checked_at_the_door(form, message):
+    with pytest.raises(ValueError, match=message):
+        cavi.run(DATA, Priors(Gamma(1.0, 1.0), Known(form)), key=KEY, rank=3)
+
+
+def test_components_that_a_family_from_outside_tells_apart_keep_their_places():
+    assert blocks(DATA, Priors(Gamma(1.0, 1.0), Known(np.array([[1.0], [50.0]]))), 2).tolist() == [0, 1]
+
+
+def test_groups_take_turns_under_rates_that_are_no_gamma():
+    """Medians by Monte Carlo would bind components to groups at random."""
+    priors = Priors(Gamma(1.0, 1.0), GroupSparse(dist.InverseGamma(2.0, 1.0)))
+    for ready in (priors, prepare(DATA, priors, 3)[1]):
+        start = fill(None, DATA, ready, 3, KEY, "groups")
+        np.testing.assert_array_equal(start.V.reshape(3, 3, 2).mean(axis=2).argmax(axis=1), [0, 1, 2])

@@ -16,7 +16,7 @@ from gsnmf.inference.hyper import WHAT, best, relearn, tie
 from gsnmf.inference.poisson import observe
 from gsnmf.inference.posterior import transposed
 from gsnmf.inference.sweep import moments
-from gsnmf.model import Gamma, GroupSparse, Priors, as_data
+from gsnmf.model import Gamma, GroupSparse, Priors, Relevance, as_data
 from gsnmf.model.problem import prepare
 
 TIES = {"group sparse": ("all", "component", "group"), "gamma": ("all", "component", "sample")}
@@ -288,6 +288,10 @@ UNFIT = {
     ),
     "dictionary.b to be tied as it is to be learned, by 'feature'": (UNEQUAL, cavi.learn("feature")),
     "coefficients.a to be tied as it is to be learned, by 'all'": (UNEQUAL, cavi.learn(coefficients="all")),
+    "several values to a block, to learn shape and scale of coefficients together; got one, by 'component'": (
+        Priors(Gamma(1.0, 1.0), Relevance(Gamma(1.0, 1.0))),
+        cavi.learn(coefficients="component"),
+    ),
     "dictionary.a ≥ least_shape=1; got 0.7": (GROUPED, cavi.learn("all", least_shape=1)),
 }
 

@@ -73,6 +73,7 @@ def test_a_hidden_feature_is_as_good_as_none():
 
 def test_a_batch_of_data_with_masks_and_without():
     masked, priors = problem(5, hidden=True)
+    priors = priors._replace(dictionary=Gamma(0.7, 2.0))  # then only a mask makes T's scale a matrix
     datas, keys = [masked, problem(5)[0]], jax.random.split(jax.random.key(0), 2)
     options = {"keys": keys, "max_steps": 10, **PLAIN}
     one, other = (cavi.run_many(datas, priors, batch=batch, **options) for batch in (False, True))
