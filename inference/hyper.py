@@ -60,7 +60,8 @@ def learn(
     Args:
         dictionary: of T: "feature" or "component", the axis along which values may differ (they are tied along the
             other); "all" for one value; None for those given.
-        coefficients: the same of λ, "component" or "group"; of a `Gamma` on V, "component" or "sample".
+        coefficients: the same of λ, "component" or "group", or as the family has it; of a `Gamma` on V, "component" or
+            "sample".
         what: "scale", "shape" or "both"; or a pair, of the dictionary and of the coefficients. The values that are
             given must be tied already; those that are not learned need not be.
         least_shape: the learned shape of the dictionary stays at or above it. The paper's program learns T's prior

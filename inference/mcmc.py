@@ -68,7 +68,8 @@ def run_nuts(
         progress_bar: whether NumPyro shows its progress.
         chain_method: "vectorized", all chains at once on one device; "sequential"; or "parallel", which takes a device
             for each chain.
-        dense_mass: whether the mass matrix is full; it has (FK + KN + KC)² entries.
+        dense_mass: whether the mass matrix is full; it has (FK + KN + KC)² entries, or in place of KC as
+            many as the family has λ.
         target_accept_prob: towards which the step size adapts; larger for smaller steps.
         max_tree_depth: a trajectory has at most 2 to this power steps.
         extra_fields: what of NumPyro's `HMCState` to record, such as "potential_energy".

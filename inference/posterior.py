@@ -37,7 +37,7 @@ class Transposed(NamedTuple):
 
     T: components × features; its scale may be one number per component.
     V: samples × components.
-    lam: components × groups; None for a family of coefficients without λ.
+    lam: components × groups, or as the family of coefficients has it; None for one without λ.
     """
 
     T: Gamma

@@ -30,8 +30,8 @@ def start(T: Array | None = None, V: Array | None = None, lam: Array | None = No
     Args:
         T: features × components, nonnegative.
         V: components × samples, nonnegative.
-        lam: components × groups, nonnegative. Which optimum is reached depends on it: the paper's program starts λ
-            at its prior mean aˡ∘bˡ, the default; aˡ (`start_at_shape`) is a far weaker start.
+        lam: components × groups or as the family has it, nonnegative. Which optimum is reached depends on it: the
+            paper's program starts λ at its prior mean aˡ∘bˡ, the default; aˡ (`start_at_shape`) is a far weaker start.
 
     What is left out is filled in by the method of `init`, for which `run` then needs a key:
     `cavi.run(data, priors, key=key, start=cavi.start(lam=means))`.

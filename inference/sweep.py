@@ -31,7 +31,7 @@ class Moments(NamedTuple):
     T: E[log T], components × features.
     V: E[log V], samples × components.
     exposure: log Σ_τ w E[V], of every component, and with a mask of every feature: how much T could have caused.
-    lam: log E[λ], components × groups; None without λ.
+    lam: log E[λ], components × groups or as the family has it; None without λ.
     """
 
     T: Array
