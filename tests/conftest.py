@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any, NamedTuple
 
 # Most of the suite's time is compilation, of problems so small that optimised code gains nothing.
@@ -36,7 +37,9 @@ def rank_promotion():
 def forget_what_was_compiled():
     """Every compiled program maps memory, and a process may have 65,530 mappings by Linux' default: too few for all."""
     yield
-    jax.clear_caches()
+    maps = Path("/proc/self/maps")
+    if not maps.exists() or maps.read_bytes().count(b"\n") > 25_000:
+        jax.clear_caches()
 
 
 @pytest.fixture
@@ -70,12 +73,11 @@ class Volume(NamedTuple):
         return V.sum(axis=0, keepdims=True)
 
 
-# A conjugate prior on V of each kind, for any number of groups.
+# A conjugate prior on V of each kind, for any number of groups; Exponential(number) is a Gamma (test_families).
 FAMILIES = {
     "group sparse": GroupSparse(Gamma(2.0, 0.5)),
     "gamma": Gamma(1.5, 2.0),
     "relevance": Relevance(Gamma(2.0, 0.5)),
-    "exponential": Exponential(0.7),
     "exponential, learned": Exponential(Gamma(2.0, 0.5)),
     "from outside": Volume(Gamma(2.0, 0.5)),
 }

@@ -102,7 +102,7 @@ def draws(data, algorithm):
     return run(data, SPARSE, num_warmup=2, num_samples=3, num_chains=1, **options, **QUIET).get_samples()
 
 
-@pytest.mark.parametrize("algorithm", ["cavi", "svi", "gibbs", "nuts"])
+@pytest.mark.parametrize("algorithm", ["cavi", pytest.param("svi", marks=pytest.mark.slow), "gibbs", "nuts"])
 def test_values_under_a_mask_do_not_matter(algorithm):
     other = as_data(np.where(TINY.mask, TINY.X, 77), list("aabbab"), mask=TINY.mask)
     jax.tree.map(np.testing.assert_array_equal, draws(TINY, algorithm), draws(other, algorithm))
@@ -192,7 +192,7 @@ def imputed(seed, algorithm):
 # Of 720 hidden entries Gibbs' intervals held 90.3 % (92.1, 91.3 and 87.5), CAVI's 85.7 % (84.6, 88.8 and 83.8), whose
 # posterior is narrower than the true one: its limit is lower, as what it is to hold is not 90 %. Entries of one data
 # set share T and V, so that their share varies more than a binomial's 1.1 %; the seeds are fixed.
-@pytest.mark.parametrize(("algorithm", "least"), [("gibbs", 0.85), ("cavi", 0.80)])
+@pytest.mark.parametrize(("algorithm", "least"), [pytest.param("gibbs", 0.85, marks=pytest.mark.slow), ("cavi", 0.80)])
 def test_intervals_hold_the_truth_about_as_often_as_they_say(algorithm, least):
     inside = []
     for seed in range(3):
