@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from .axes import DARK, cell_sides, frame_cells, name_ticks, new_axes, save
 from .inference import Fit, in_use
 from .model import Data
+from .model.priors import is_grouped
 from .montage import dictionary_montage
 
 
@@ -147,6 +148,13 @@ def bound_trace(
     return ax
 
 
+def _by_group(fit: Fit, data: Data) -> bool:
+    """Whether λ is components × groups."""
+    lam, K = fit.posterior.lam, np.shape(fit.posterior.T.mean)[1]
+    fits = lam is not None and data.num_groups > 0 and np.shape(lam.mean) == (K, data.num_groups)
+    return fits and (fit.priors is None or is_grouped(fit.priors))  # one group: λ of `Relevance` has that shape too
+
+
 def save_figures(folder: Path, fit: Fit, data: Data, image_shape: tuple[int, int] | None = None) -> list[Path]:
     """Every picture that this fit allows, as PNG files in `folder`; returns their paths.
 
@@ -163,7 +171,7 @@ def save_figures(folder: Path, fit: Fit, data: Data, image_shape: tuple[int, int
         order, home = component_order(V, groups), names[home_groups(V, groups)]
         means = mean_by_group(V, groups)[:, order]
         axes["hinton_v"] = hinton(means, rows=names, title="mean |v| per label and component")
-    if fit.posterior.lam is not None:
+    if _by_group(fit, data):
         relevance = 1 / np.asarray(fit.posterior.lam.mean, float).T[:, order]
         axes["hinton_lambda"] = hinton(relevance, rows=names, title="1 / E[λ] per label and component")
     if groups is None:
