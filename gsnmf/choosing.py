@@ -160,7 +160,7 @@ def _score(data: Data, priors: Priors, K: int, keys: Any, num_samples: int, **op
         raise ValueError(f"expected a fit with a finite bound for {K} components; {fits[0].message}")
     fit: Fit = max(sound, key=lambda fit: fit.elbo[-1])
     score = held_out_score(fit, data, priors, key=keys[0], num_samples=num_samples)
-    return _Scored(score.per_entry, int(in_use(fit.posterior).sum()), float(fit.elbo[-1]), not fit.converged)
+    return _Scored(score.per_entry, int(in_use(fit.posterior, data).sum()), float(fit.elbo[-1]), not fit.converged)
 
 
 def _choice(scores: list[dict[int, _Scored]], ranks: list[int]) -> Choice:

@@ -132,7 +132,7 @@ def _trust(left_out: Mapping[Any, LeftOut]) -> pd.DataFrame:
 
 def _looks(one: Candidate, data: Data, trial: Trial | None, printed: bool) -> dict[str, Any]:
     """What needs no draws."""
-    fit, q, used = one.fit, one.fit.posterior, in_use(one.fit.posterior)
+    fit, q, used = one.fit, one.fit.posterior, in_use(one.fit.posterior, data)
     looks: dict[str, Any] = {"divergence": divergence(fit, data), "components": len(used), "in_use": int(used.sum())}
     if trial is not None:
         looks["accuracy"] = _accuracy(np.asarray(q.T.mean, float), data, trial)

@@ -178,7 +178,7 @@ def save_figures(folder: Path, fit: Fit, data: Data, image_shape: tuple[int, int
         axes["coefficients"] = coefficients_by_label(V, title="E[V]")
     else:
         axes["coefficients"] = coefficients_by_label(V, groups, group_names=names)
-    used = in_use(fit.posterior)
+    used = in_use(fit.posterior, data)
     if image_shape is not None and used.any():
         title = f"dictionary, in negative ({used.sum()} of {len(used)} components in use)"
         axes["dictionary"] = dictionary_montage(T, image_shape, order=order[used[order]], groups=home, title=title)
