@@ -148,11 +148,12 @@ def bound_trace(
     return ax
 
 
-def _by_group(fit: Fit, data: Data) -> bool:
-    """Whether λ is components × groups."""
-    lam, K = fit.posterior.lam, np.shape(fit.posterior.T.mean)[1]
-    fits = lam is not None and data.num_groups > 0 and np.shape(lam.mean) == (K, data.num_groups)
-    return fits and (fit.priors is None or is_grouped(fit.priors))  # one group: λ of `Relevance` has that shape too
+def _rates_by_group(fit: Fit, data: Data) -> NDArray[np.float64] | None:
+    """E[λ] where λ is components × groups, else None."""
+    if fit.posterior.lam is None or not (fit.priors is None or is_grouped(fit.priors)):
+        return None  # with one group λ of `Relevance` has that shape too
+    rates: NDArray[np.float64] = np.asarray(fit.posterior.lam.mean, float)
+    return rates if data.num_groups and rates.shape == (np.shape(fit.posterior.T.mean)[1], data.num_groups) else None
 
 
 def save_figures(folder: Path, fit: Fit, data: Data, image_shape: tuple[int, int] | None = None) -> list[Path]:
@@ -171,9 +172,9 @@ def save_figures(folder: Path, fit: Fit, data: Data, image_shape: tuple[int, int
         order, home = component_order(V, groups), names[home_groups(V, groups)]
         means = mean_by_group(V, groups)[:, order]
         axes["hinton_v"] = hinton(means, rows=names, title="mean |v| per label and component")
-    if _by_group(fit, data):
-        relevance = 1 / np.asarray(fit.posterior.lam.mean, float).T[:, order]
-        axes["hinton_lambda"] = hinton(relevance, rows=names, title="1 / E[λ] per label and component")
+    rates = _rates_by_group(fit, data)
+    if rates is not None:
+        axes["hinton_lambda"] = hinton(1 / rates.T[:, order], rows=names, title="1 / E[λ] per label and component")
     if groups is None:
         axes["coefficients"] = coefficients_by_label(V, title="E[V]")
     else:
