@@ -63,7 +63,7 @@ def _choose(arguments: argparse.Namespace) -> int:
     choice = choose_rank(
         data,
         arguments.ranks,
-        priors=lambda K: make_priors(arguments, data, K),
+        priors=lambda K, part: make_priors(arguments, part, K),
         share=arguments.share,
         num_splits=arguments.splits,
         restarts=arguments.restarts,

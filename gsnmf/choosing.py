@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from inspect import Parameter, signature
 from typing import Any, NamedTuple
 
 import jax
@@ -21,6 +22,7 @@ from .model import Data, Gamma, GroupSparse, Priors, as_data, hide, matching, re
 from .model.checks import whole
 
 DICTIONARY = Gamma(0.6, 20.0)  # the paper's
+POSITIONAL = Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD
 
 
 class Choice(NamedTuple):
@@ -65,7 +67,7 @@ def choose_rank(
     data: Any,
     ranks: Sequence[int],
     *,
-    priors: Priors | Callable[[int], Priors] | None = None,
+    priors: Priors | Callable[[int], Priors] | Callable[[int, Data], Priors] | None = None,
     share: float = 0.1,
     num_splits: int = 3,
     restarts: int = 3,
@@ -82,8 +84,10 @@ def choose_rank(
     Args:
         data: as made by `as_data`; or X, features × samples, for a model without groups.
         ranks: the numbers of components to try.
-        priors: a function of the rank, or priors whose shapes leave it open. None takes some in the unit of the data:
-            `matching` without groups, `relative_rates` with groups, the dictionary's as in the paper.
+        priors: a function of the rank, or priors whose shapes leave it open. A function of two arguments is also given
+            the data of each split: priors in their unit, as `matching` makes them, are to know nothing of the entries
+            hidden there. None takes such: `matching` without groups, `relative_rates` with groups, the dictionary's as
+            in the paper.
         share: of the entries, hidden at random in every split.
         num_splits: how often entries are hidden anew.
         restarts: fits of every rank to every split; that with the highest bound is asked.
@@ -146,7 +150,10 @@ def _priors(given: Any, data: Data, K: int) -> Priors:
     if given is None:
         family = GroupSparse(relative_rates(data, rank=K)) if data.num_groups else matching(data, DICTIONARY, K)
         return Priors(DICTIONARY, family)
-    made: Priors = given if isinstance(given, Priors) else given(K)
+    if isinstance(given, Priors):
+        return given
+    required = [p for p in signature(given).parameters.values() if p.default is p.empty and p.kind in POSITIONAL]
+    made: Priors = given(K, data) if len(required) == 2 else given(K)
     return made
 
 
@@ -160,7 +167,7 @@ def _score(data: Data, priors: Priors, K: int, keys: Any, num_samples: int, **op
         raise ValueError(f"expected a fit with a finite bound for {K} components; {fits[0].message}")
     fit: Fit = max(sound, key=lambda fit: fit.elbo[-1])
     score = held_out_score(fit, data, priors, key=keys[0], num_samples=num_samples)
-    return _Scored(score.per_entry, int(in_use(fit.posterior).sum()), float(fit.elbo[-1]), not fit.converged)
+    return _Scored(score.per_entry, int(in_use(fit.posterior, data).sum()), float(fit.elbo[-1]), not fit.converged)
 
 
 def _choice(scores: list[dict[int, _Scored]], ranks: list[int]) -> Choice:

@@ -270,7 +270,7 @@ def _table(data: Data, fit: Fit, seconds: float) -> str:
 
     from .inference import in_use
 
-    used = in_use(fit.posterior)
+    used = in_use(fit.posterior, data)
     values = {
         "features": f"{data.num_features:,}",
         "samples": f"{data.num_samples:,}",

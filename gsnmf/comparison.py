@@ -13,17 +13,18 @@ import jax
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import rel_entr
 
 from .comparison_checks import Candidate, Trial, check_by, check_model, check_test, has_held_out, named
 from .comparison_report import RANKED, Comparison, arranged, remarks
 from .inference import Fit, cavi, held_out_score, in_use, psis, to_arviz
 from .inference.arviz_compat import LeftOut, leave_one_out, stacking_weights
 from .inference.collapsed import estimate, log_weights
+from .inference.posterior import divergence
 from .inference.starts import check_key
 from .model import Data, Gamma, GroupSparse
 from .model.checks import whole
-from .projection import nearest_cosine, nnls
+from .model.missing import with_nan
+from .projection import accuracy
 
 Restarts: TypeAlias = Fit | Sequence[Fit]
 
@@ -132,35 +133,16 @@ def _trust(left_out: Mapping[Any, LeftOut]) -> pd.DataFrame:
 
 def _looks(one: Candidate, data: Data, trial: Trial | None, printed: bool) -> dict[str, Any]:
     """What needs no draws."""
-    fit, q, used = one.fit, one.fit.posterior, in_use(one.fit.posterior)
+    fit, q, used = one.fit, one.fit.posterior, in_use(one.fit.posterior, data)
     looks: dict[str, Any] = {"divergence": divergence(fit, data), "components": len(used), "in_use": int(used.sum())}
     if trial is not None:
-        looks["accuracy"] = _accuracy(np.asarray(q.T.mean, float), data, trial)
+        looks["accuracy"] = accuracy(q.T.mean, with_nan(data), trial.labels, trial.new, trial.new_labels)
     looks |= {"sweeps": fit.num_steps, "converged": fit.converged, "optimised": fit.bound}
     if printed:
         paper = isinstance(one.priors.coefficients, (GroupSparse, Gamma)) and not np.isnan(one.augmented)
         gap = cavi.paper_bound_gap(data, q) if paper else np.nan  # of its model and of Cemgil's alone
         looks |= {"paper_bound": one.augmented + gap, "paper_bound_gap": gap}
     return looks
-
-
-def divergence(fit: Fit, data: Data) -> float:
-    """KL(X ‖ E[T] E[V]) = Σ x log(x/m) − x + m over the entries seen.
-
-    Args:
-        fit: as CAVI or SVI returns it.
-        data: what it was fitted to.
-    """
-    X, M = np.asarray(data.X, float), np.asarray(fit.posterior.T.mean, float) @ np.asarray(fit.posterior.V.mean, float)
-    seen = np.ones_like(X) if data.mask is None else np.asarray(data.mask, float)
-    return float(np.sum(seen * (rel_entr(X, M) - X + M)))
-
-
-def _accuracy(T: NDArray[np.float64], data: Data, trial: Trial) -> float:
-    """1-NN by cosine among nonnegative least-squares coefficients, of a sample those for the entries seen."""
-    X = np.asarray(data.X, float)
-    V = nnls(T, X if data.mask is None else np.where(data.mask, X, np.nan))
-    return float(np.mean(nearest_cosine(V, trial.labels, nnls(T, trial.new)) == trial.new_labels))
 
 
 def _choose(some: Sequence[Candidate], data: Data, draws: dict[str, Any]) -> Candidate:

@@ -7,14 +7,14 @@ from typing import Any, Self
 import jax
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import kl_div
 from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import parameters
 from .inference import cavi, fold_in, in_use
-from .model import Priors
+from .inference.posterior import divergence
+from .model import Priors, as_data
 from .model.priors import is_grouped
 from .model.relative import unit_of
 from .projection import COMBINED, both_cosines, combine
@@ -176,11 +176,11 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         self._priors: list[Any] = [fit.priors for fit in found.fits]  # learned by each, or the same
         self.priors_ = self._priors[found.best]
         self.posterior_, self.elbo_, self.n_iter_ = kept.posterior, kept.elbo, kept.num_steps
-        T, V = (np.asarray(factor.mean, float) for factor in kept.posterior[:2])
+        T = np.asarray(kept.posterior.T.mean, float)
         self.components_, self.n_components_ = T.T / self.unit_, T.shape[1]
-        self.in_use_ = in_use(self.posterior_)
-        divergence = kl_div(matrix, T @ V).sum(where=~np.isnan(matrix)) / self.unit_
-        self.reconstruction_err_ = float(np.sqrt(2 * divergence))
+        data = as_data(matrix)
+        self.in_use_ = in_use(self.posterior_, data)
+        self.reconstruction_err_ = float(np.sqrt(2 * divergence(kept, data) / self.unit_))
         self._remember(matrix, index, found.sound)
         return self
 

@@ -66,10 +66,15 @@ def choose(data: Data, priors: Priors, posterior: Posterior) -> list[Invariant]:
         title = "the share of Σ TV in components' own groups"
         share = Invariant("own_share", "own share", title, lambda x: _share(x, within=within))
     asked.append(share)
-    if posterior.lam is not None:
-        c = int((own[i] if own is not None else np.asarray(posterior.V.mean)[i] @ np.asarray(data.membership)).argmax())
-        title = f"log λ/Σt of component {i} in group {data.names.group[c]}"
-        asked.append(Invariant("log_rate", "log λ/Σt", title, lambda x: np.log(x["rate"].isel(component=i, group=c))))
+    rows, columns = canonical(priors).coefficients.axes
+    if posterior.lam is not None and rows == "component":  # else it has a scale of none alone
+        where, title = {"sample": s, "all_samples": 0}, f"log λ/Σt of component {i}"
+        if is_grouped(priors):
+            V = np.asarray(posterior.V.mean)[i]
+            where["group"] = c = int((own[i] if own is not None else V @ np.asarray(data.membership)).argmax())
+            title += f" in group {data.names.group[c]}"
+        at = {"component": i, columns: where[columns]}
+        asked.append(Invariant("log_rate", "log λ/Σt", title, lambda x: np.log(x["rate"].isel(at))))
     return asked
 
 

@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from .axes import DARK, cell_sides, frame_cells, name_ticks, new_axes, save
 from .inference import Fit, in_use
 from .model import Data
+from .model.priors import is_grouped
 from .montage import dictionary_montage
 
 
@@ -147,6 +148,14 @@ def bound_trace(
     return ax
 
 
+def _rates_by_group(fit: Fit, data: Data) -> NDArray[np.float64] | None:
+    """E[λ] where λ is components × groups, else None."""
+    if fit.posterior.lam is None or not (fit.priors is None or is_grouped(fit.priors)):
+        return None  # with one group λ of `Relevance` has that shape too
+    rates: NDArray[np.float64] = np.asarray(fit.posterior.lam.mean, float)
+    return rates if data.num_groups and rates.shape == (np.shape(fit.posterior.T.mean)[1], data.num_groups) else None
+
+
 def save_figures(folder: Path, fit: Fit, data: Data, image_shape: tuple[int, int] | None = None) -> list[Path]:
     """Every picture that this fit allows, as PNG files in `folder`; returns their paths.
 
@@ -163,14 +172,14 @@ def save_figures(folder: Path, fit: Fit, data: Data, image_shape: tuple[int, int
         order, home = component_order(V, groups), names[home_groups(V, groups)]
         means = mean_by_group(V, groups)[:, order]
         axes["hinton_v"] = hinton(means, rows=names, title="mean |v| per label and component")
-    if fit.posterior.lam is not None:
-        relevance = 1 / np.asarray(fit.posterior.lam.mean, float).T[:, order]
-        axes["hinton_lambda"] = hinton(relevance, rows=names, title="1 / E[λ] per label and component")
+    rates = _rates_by_group(fit, data)
+    if rates is not None:
+        axes["hinton_lambda"] = hinton(1 / rates.T[:, order], rows=names, title="1 / E[λ] per label and component")
     if groups is None:
         axes["coefficients"] = coefficients_by_label(V, title="E[V]")
     else:
         axes["coefficients"] = coefficients_by_label(V, groups, group_names=names)
-    used = in_use(fit.posterior)
+    used = in_use(fit.posterior, data)
     if image_shape is not None and used.any():
         title = f"dictionary, in negative ({used.sum()} of {len(used)} components in use)"
         axes["dictionary"] = dictionary_montage(T, image_shape, order=order[used[order]], groups=home, title=title)

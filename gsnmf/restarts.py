@@ -26,6 +26,7 @@ from .model import (
     structured,
 )
 from .model.missing import with_nan
+from .model.priors import canonical
 from .model.problem import prepare
 from .model.relative import LARGE, SMALL
 from .projection import accuracy, nnls
@@ -82,7 +83,9 @@ class Recipe(NamedTuple):
         if begin is not None:
             # Coefficients at 0 would take many sweeps to grow.
             V = nnls(begin.T.mean, with_nan(data))
-            start = cavi.start(T=begin.T.mean, V=V + 0.01 * V.mean(), lam=begin.lam and begin.lam.mean)
+            shared = "sample" not in canonical(priors).coefficients.axes  # else λ is of those samples alone
+            lam = begin.lam.mean if begin.lam is not None and shared else None
+            start = cavi.start(T=begin.T.mean, V=V + 0.01 * V.mean(), lam=lam)
         elif self.lam_start == "shape":
             start = cavi.start_at_shape(data, priors, rank)
         options = {"init": self.init, "max_steps": self.max_iter, "tol": self.tol, "accelerate": self.accelerate}

@@ -162,11 +162,27 @@ def _describe(value: Any, key: str, arrays: dict[str, NDArray[Any]]) -> Any:
 
 def _describe_law(law: dist.Distribution, key: str, arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
     """A NumPyro distribution as its name and the arguments that it is made of."""
+    if isinstance(law, dist.ExpandedDistribution):
+        return {"expanded": _describe_law(law.base_dist, key, arrays), "batch_shape": list(law.batch_shape)}
     name = type(law).__name__
     arguments = list(law.arg_constraints)
-    if getattr(dist, name, None) is not type(law) or not arguments or not all(hasattr(law, x) for x in arguments):
+    known = getattr(dist, name, None) is type(law) and arguments and all(hasattr(law, x) for x in arguments)
+    described = {"distribution": name}
+    if known:
+        described |= {x: _describe(getattr(law, x), f"{key}.{x}", arrays) for x in arguments}
+    if not known or not _same(law, described, arrays):
         raise ValueError(f"expected a distribution that a name of NumPyro and numbers describe, to save; got {name}")
-    return {"distribution": name} | {x: _describe(getattr(law, x), f"{key}.{x}", arrays) for x in arguments}
+    return described
+
+
+def _same(law: dist.Distribution, described: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> bool:
+    """Whether the description makes this distribution again, going by its density at 1: some consist of more."""
+    try:
+        built = _build(described, arrays)
+    except (AttributeError, NotImplementedError, TypeError, ValueError):
+        return False
+    ours, theirs = (np.asarray(one.log_prob(1.0)) for one in (law, built))
+    return ours.shape == theirs.shape and np.allclose(ours, theirs, rtol=1e-5, equal_nan=True)
 
 
 def _build(description: Any, arrays: dict[str, NDArray[Any]]) -> Any:
@@ -176,6 +192,8 @@ def _build(description: Any, arrays: dict[str, NDArray[Any]]) -> Any:
     if isinstance(description, str):
         return arrays[description][()]
     fields = dict(description)
+    if "expanded" in fields:
+        return _build(fields["expanded"], arrays).expand(tuple(fields["batch_shape"]))
     if "distribution" in fields:
         law = getattr(dist, fields.pop("distribution"))
         if not issubclass(law, dist.Distribution):

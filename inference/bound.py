@@ -88,7 +88,10 @@ def paper_bound_gap(data: Data, posterior: Posterior) -> float:
     """
     if posterior.lam is None:
         return 0.0
-    alpha = posterior.lam.a
-    if alpha.shape[1] != data.num_groups:
-        raise ValueError(f"expected a λ for each of the {data.num_groups} groups, as the paper has; got {alpha.shape}")
+    alpha, K = posterior.lam.a, rank_of(posterior)
+    if alpha.shape != (K, data.num_groups):
+        raise ValueError(
+            f"expected a λ for each of {K} components in each of the {data.num_groups} groups, as the paper has; "
+            f"got shape {alpha.shape}"
+        )
     return float(jnp.sum(jnp.asarray(data.group_sizes, alpha.dtype)[None, :] * (jnp.log(alpha) - digamma(alpha))))

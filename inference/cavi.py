@@ -137,7 +137,7 @@ def run(
     seen, hyper, state = _see(data, priors, state, learn)
     plan = Plan(priors, max_steps, tol, accelerate, learn)
     fit = run_one(seen, hyper, state, plan, callback)._replace(data=fingerprint(data))
-    _warn([fit], tol)
+    _warn([fit], [data], tol)
     return fit
 
 
@@ -215,7 +215,7 @@ def run_many(
         fits = [run_one(d, hypers[0], s, plan) for d, s in pairs]
     marks = [fingerprint(d) for d in ([data] if isinstance(data, Data) else data)]
     fits = [fit._replace(data=mark) for fit, mark in zip(fits, marks * len(keys) if shared else marks, strict=True)]
-    _warn(fits, tol)
+    _warn(fits, of, tol)
     return fits
 
 
@@ -233,10 +233,10 @@ def _check_options(max_steps: int, tol: float | None, accelerate: bool, learn: L
         raise ValueError(f"expected learn to be None or made by cavi.learn; got {learn!r}")
 
 
-def _warn(fits: list[Fit], tol: float | None) -> None:
+def _warn(fits: list[Fit], datas: list[Data], tol: float | None) -> None:
     """One warning for all that did not reach their tolerance, or whose bound is not finite; one for dead components."""
     late = [fit for fit in fits if not (fit.converged if tol is not None else np.isfinite(fit.elbo).all())]
     if late:
         count = f"{len(late)} of {len(fits)} fits did not converge. " if len(fits) > 1 else ""
         warnings.warn(count + late[0].message, ConvergenceWarning, stacklevel=3)
-    warn_of_dead(fits, stacklevel=3)
+    warn_of_dead(fits, datas, stacklevel=3)

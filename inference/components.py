@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..model.data import Data
-from ..model.priors import Gamma, Priors
+from ..model.priors import Gamma, Priors, canonical
 from ..model.special import exp_digamma
 from .bound import bound
 from .posterior import Fit, Posterior, rank_of
@@ -24,7 +24,7 @@ class DeadComponentsWarning(UserWarning):
     """Some components explain nothing."""
 
 
-def in_use(posterior: Posterior) -> NDArray[np.bool_]:
+def in_use(posterior: Posterior, data: Data | None = None) -> NDArray[np.bool_]:
     """Whether each component explains anything: Σ_ν exp E[log t] Σ_τ exp E[log v] ≥ ½ Σ_ν E[t] Σ_τ E[v].
 
     q(S) goes by exp E[log ·], so that the left side is about what it allots to the component of the counts in X; the
@@ -34,6 +34,8 @@ def in_use(posterior: Posterior) -> NDArray[np.bool_]:
 
     Args:
         posterior: as in `Fit`.
+        data: what it was fitted to; only needed where a mask hides whole features or samples, whose factors stay as
+            wide as priors whatever the component explains: the sums leave them out.
 
     >>> from gsnmf.model import Gamma
     >>> T, V = Gamma(np.array([[90.0, 0.6]]), np.ones((1, 2))), Gamma(np.array([[50.0], [1.0]]), np.ones((2, 1)))
@@ -41,12 +43,12 @@ def in_use(posterior: Posterior) -> NDArray[np.bool_]:
     [True, False]
     """
     rank_of(posterior)
-    allotted, expected = _counts(posterior)
+    allotted, expected = _counts(posterior, data)
     used: NDArray[np.bool_] = (allotted >= expected / 2) & (expected > 1e-3 * expected.mean())
     return used
 
 
-def _counts(posterior: Posterior) -> tuple[NDArray[Any], NDArray[Any]]:
+def _counts(posterior: Posterior, data: Data | None) -> tuple[NDArray[Any], NDArray[Any]]:
     """Both products of `in_use`, by component. By NumPy: JAX would compile them for every new shape."""
 
     def means(q: Any) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -55,18 +57,26 @@ def _counts(posterior: Posterior) -> tuple[NDArray[Any], NDArray[Any]]:
             return exp_digamma(a) * b, a * b
         return np.exp(np.asarray(q.log_mean, float)), np.asarray(q.mean, float)
 
-    allotted, expected = (T.sum(axis=0) * V.sum(axis=1) for T, V in zip(*map(means, posterior[:2]), strict=True))
+    pairs = list(zip(*map(means, posterior[:2]), strict=True))
+    if data is not None and data.mask is not None:
+        size = len(pairs[0][0]), len(pairs[0][1].T)
+        if data.X.shape != size:
+            raise ValueError(f"expected the data that were fitted, features × samples {size}; got {data.X.shape}")
+        features, samples = (np.asarray(data.mask, bool).any(axis) for axis in (1, 0))
+        pairs = [(T[features], V[:, samples]) for T, V in pairs]
+    allotted, expected = (T.sum(axis=0) * V.sum(axis=1) for T, V in pairs)
     return allotted, expected
 
 
-def warn_of_dead(fits: Sequence[Fit], stacklevel: int = 2) -> None:
+def warn_of_dead(fits: Sequence[Fit], datas: Sequence[Data], stacklevel: int = 2) -> None:
     """One `DeadComponentsWarning` for all of these fits in which components explain nothing.
 
     Args:
         fits: those with a bound that is not finite are passed over.
+        datas: what each was fitted to.
         stacklevel: as in `warnings.warn`, counted from the caller.
     """
-    used = [in_use(fit.posterior) for fit in fits if np.isfinite(fit.elbo[-1])]
+    used = [in_use(fit.posterior, data) for fit, data in zip(fits, datas, strict=True) if np.isfinite(fit.elbo[-1])]
     poor = [flags for flags in used if not flags.all()]
     if not poor:
         return
@@ -108,11 +118,11 @@ def prune(fit: Fit, data: Data) -> Fit:
     """
     if not isinstance(fit, Fit) or fit.priors is None or fit.bound != "augmented":
         raise ValueError("expected a Fit of cavi.run, with its priors; got another one, or one without")
-    used, before = in_use(fit.posterior), bound(data, fit.priors, fit.posterior)
+    used, before = in_use(fit.posterior, data), bound(data, fit.priors, fit.posterior)
     if not np.isfinite(before):
         raise ValueError(f"expected a fit with a finite bound; got {before}")
     rounding = 16 * float(np.finfo(jnp.result_type(float)).eps) * abs(before)
-    kept, expected = used.copy(), _counts(fit.posterior)[1]
+    kept, expected = used.copy(), _counts(fit.posterior, data)[1]
     while not kept.all():
         if kept.any():
             posterior, priors = without(fit.posterior, fit.priors, kept)
@@ -130,10 +140,10 @@ def without(posterior: Posterior, priors: Priors, kept: NDArray[np.bool_]) -> tu
 
     Args:
         posterior: Gamma factors.
-        priors: those they were made with.
+        priors: those they were made with, with closed forms.
         kept: which components.
     """
-    K = len(kept)
+    K, priors = len(kept), canonical(priors)  # NumPyro's Gamma as ours: a distribution is no tree of its parameters
 
     def cut(tree: Any, axis: int) -> Any:
         """The tree with this axis, if it is one of components, cut in every leaf; lists are matrices here."""

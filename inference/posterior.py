@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.special import kl_div
 
 from ..model.conjugacy import rate_shape
 from ..model.data import Data
@@ -100,6 +101,18 @@ def factors_of(result: Any) -> Posterior:
     posterior = result.posterior if isinstance(result, Fit) else result
     rank_of(posterior)
     return posterior
+
+
+def divergence(result: Any, data: Data) -> float:
+    """KL(X ‖ E[T] E[V]) = Σ x log(x/m) − x + m over the entries seen.
+
+    Args:
+        result: a `Fit`, or its `Posterior`.
+        data: what it was fitted to.
+    """
+    T, V = (np.asarray(q.mean, float) for q in factors_of(result)[:2])
+    seen = True if data.mask is None else np.asarray(data.mask, bool)
+    return float(kl_div(np.asarray(data.X, float), T @ V).sum(where=seen))
 
 
 def match(posterior: Posterior, data: Data, priors: Priors, rank: int, kind: type | tuple = Gamma) -> Posterior:

@@ -286,8 +286,10 @@ def by_scale(prior: dist.Distribution) -> Any:
     Gamma(a=2.0, b=0.25)
     """
     _check_law("the prior of scales", prior)
-    if isinstance(prior, dist.InverseGamma):
-        return Gamma(prior.concentration, 1 / prior.rate)
+    base = _unexpanded(prior)
+    if isinstance(base, dist.InverseGamma):
+        rates = Gamma(base.concentration, 1 / base.rate)
+        return rates if base is prior else rates.broadcast(*prior.batch_shape)
     return dist.TransformedDistribution(prior, PowerTransform(-1.0))
 
 

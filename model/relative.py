@@ -73,13 +73,13 @@ def relative_rates(
 
 
 def unit_of(X: Array, mean: float = 128.0) -> float:
-    """By what to multiply X for its mean entry, of those that are no NaN, to be so many counts; 1 if all are 0.
+    """By what to multiply X for its mean entry, of those seen, to be so many counts; 1 if all are 0.
 
     The unit of X says how sure it is, as Poisson noise is √x: where X is not counts, choose it. Multiplied by this,
     pixels from 0 to 1 and from 0 to 255 are the same data, and with `relative_rates` the same numbers the same prior.
 
     Args:
-        X: nonnegative.
+        X: nonnegative; NaN, and what NumPy's masked arrays hide, is left out.
         mean: how many counts; 128 for pixels as in 8 bits.
 
     >>> unit_of([[0.25, 0.75]])
@@ -87,7 +87,9 @@ def unit_of(X: Array, mean: float = 128.0) -> float:
     """
     if isinstance(mean, bool) or not isinstance(mean, (int, float, np.number)) or not 0 < mean < np.inf:
         raise ValueError(f"expected the mean to be a positive number of counts; got {mean!r}")
-    array = np.asarray(X, float)
+    array = np.ma.filled(np.ma.asarray(X).astype(float), np.nan) if np.ma.isMaskedArray(X) else np.asarray(X, float)
+    if (array < 0).any():
+        raise ValueError(f"expected X to be nonnegative; got {array[array < 0][0]}")
     size = np.mean(array, where=~np.isnan(array)) if array.size and not np.isnan(array).all() else 0.0
     return float(mean / size) if size > 0 else 1.0
 

@@ -13,10 +13,11 @@ from sklearn.exceptions import ConvergenceWarning
 import gsnmf
 from gsnmf import Choice, choose_rank, choosing, cli, plot_rank_choice
 from gsnmf.inference import cavi, held_out_score
-from gsnmf.model import Gamma, GroupSparse, Priors, as_data, hide
+from gsnmf.model import Gamma, GroupSparse, Priors, as_data, hide, matching
 
 X = np.random.default_rng(0).poisson(5.0, size=(6, 8)).astype(float)
-PRIORS = Priors(Gamma(0.6, 20.0), Gamma(1.0, 0.5))
+T = Gamma(0.6, 20.0)
+PRIORS = Priors(T, Gamma(1.0, 0.5))
 QUIET = {"progress_bar": False}
 
 
@@ -147,6 +148,17 @@ def test_priors_of_every_kind(asked, groups):
     assert [priors.dictionary.b for priors in function] == [2, 3]
 
 
+def test_priors_in_the_unit_of_the_data_know_nothing_of_hidden_entries(asked):
+    """A function of two arguments is given what each split leaves; one with a default for the second is of one."""
+    choose_rank(X, [2], num_splits=3, priors=lambda K, part: Priors(T, matching(part, T, K)), **QUIET)
+    data = as_data(X)
+    choose_rank(X, [2], num_splits=1, priors=lambda K, whole=data: Priors(T, matching(whole, T, K)), **QUIET)
+    scales = [priors.coefficients.b for _, priors, *_ in asked]
+    parts = [matching(part, T, 2).b for part, *_ in asked[:3]]
+    assert scales == [*parts, matching(data, T, 2).b]
+    assert len(set(scales)) == 4
+
+
 @pytest.mark.parametrize("lam_start", ["prior", "shape"])
 def test_where_lam_starts(asked, lam_start):
     choose_rank(as_data(X, list("abababab")), [2], num_splits=1, lam_start=lam_start, init="groups", **QUIET)
@@ -217,6 +229,7 @@ def test_the_command(matrix, asked, labels, capsys):
         assert priors[0].coefficients.rate.a.min() == 2
     else:
         assert priors[0].dictionary.a == 2
+        assert priors[0].coefficients == matching(asked[0][0], priors[0].dictionary, 2)  # not of what is hidden
 
 
 def test_the_interrupted_command_says_so(matrix, asked, monkeypatch, capsys):

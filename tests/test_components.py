@@ -1,9 +1,11 @@
 """Which components live, the warning about those that do not, and pruning them."""
 
+import functools
 import warnings
 
 import jax
 import numpy as np
+import numpyro.distributions as dist
 import pytest
 
 from gsnmf.inference import DeadComponentsWarning, Fit, Posterior, cavi, components, in_use, prune
@@ -90,7 +92,7 @@ def test_the_bound_has_the_last_word(dying, monkeypatch):
     data, fit = dying
     used = in_use(fit.posterior)
     live = np.flatnonzero(used)
-    monkeypatch.setattr(components, "in_use", lambda _: used & (np.arange(K) != live[0]))
+    monkeypatch.setattr(components, "in_use", lambda *_: used & (np.arange(K) != live[0]))
     assert prune(fit, data).posterior.T.a.shape == (20, len(live))
 
 
@@ -99,6 +101,55 @@ def test_one_component_stays_when_all_are_dead():
     with pytest.warns(DeadComponentsWarning, match="6 of 6 components explain nothing \\(0, 1, 2, 3, 4, …\\)"):
         fit = cavi.run(data, DYING["group sparse"], key=jax.random.key(0))
     assert prune(fit, data).posterior.T.a.shape == (20, 1)
+
+
+@functools.cache
+def half_hidden():
+    """Three components, that half of the features and samples show, and a prior that is wide at the rest."""
+    rng = np.random.default_rng(0)
+    X = rng.poisson(rng.gamma(0.5, 10.0, (30, 3)) @ rng.exponential(size=(3, 40))).astype(float)
+    mask = np.ones(X.shape, bool)
+    mask[:15] = mask[:, :20] = False
+    return as_data(X, mask=mask), Priors(Gamma(0.1, 20.0), Gamma(1.0, 10.0))
+
+
+def test_what_is_wholly_hidden_does_not_count():
+    """Components that explain all that is seen live, however wide they are elsewhere."""
+    data, priors = half_hidden()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DeadComponentsWarning)
+        fit = cavi.run(data, priors, key=jax.random.key(0), rank=3)
+        cavi.run_many(data, priors, keys=jax.random.split(jax.random.key(0), 1), rank=3)
+    assert in_use(fit.posterior, data).all()
+    assert not in_use(fit.posterior).all()
+    assert prune(fit, data) is fit
+    with pytest.raises(ValueError, match=r"the data that were fitted, features × samples \(30, 40\); got \(20, 40\)"):
+        in_use(fit.posterior, counts()._replace(mask=np.ones((20, 40), bool)))
+
+
+def test_a_part_of_the_posterior_is_asked_alike():
+    """The mask says the same as leaving out rows and columns."""
+    rng = np.random.default_rng(1)
+    size = np.linspace(0.1, 4.0, 9)
+    T, V = Gamma(rng.gamma(0.5, size, (30, 9)), np.ones((30, 9))), Gamma(rng.gamma(2.0, size=(9, 40)), np.ones((9, 40)))
+    data, _ = half_hidden()
+    part = Posterior(Gamma(*(x[15:] for x in T)), Gamma(*(x[:, 20:] for x in V)), None)
+    assert 0 < in_use(part).sum() < 9
+    np.testing.assert_array_equal(in_use(Posterior(T, V, None), data), in_use(part))
+
+
+@pytest.mark.parametrize("expanded", [False, True])
+def test_priors_in_numpyros_words_lose_their_components_too(dying, expanded):
+    _, fit = dying
+    kept = np.arange(K) % 2 == 0
+    T, rate = dist.Gamma(np.full((1, K), 0.6), 1 / 20.0), dist.Gamma(np.full((K, C), 60.0), 1e-6)
+    if expanded:
+        T, rate = dist.Gamma(0.6, 1 / 20.0).expand((20, K)), dist.Gamma(60.0, 1e-6).expand((K, C))
+    _, priors = without(fit.posterior, Priors(T, GroupSparse(rate)), kept)
+    assert [np.shape(x) for x in priors.dictionary] == [(20 if expanded else 1, 3)] * 2
+    assert [np.shape(x) for x in priors.coefficients.rate] == [(3, C)] * 2
+    np.testing.assert_allclose(priors.dictionary.mean, 12.0)
+    np.testing.assert_allclose(priors.coefficients.rate.b, 1e6)
 
 
 @pytest.mark.parametrize("shape", [(), (1, 1), (1, C), (K, 1), (K, C)])

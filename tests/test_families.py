@@ -1,5 +1,6 @@
 """Swapping priors: every algorithm takes what it can, and says what would work where it cannot."""
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -12,10 +13,11 @@ from numpyro import handlers
 from numpyro.infer.util import log_density
 from test_cavi import PLAIN
 
-from gsnmf import GroupSparseNMF
+from gsnmf import GroupSparseNMF, plots
 from gsnmf.inference import Posterior, align, cavi, collapsed_bound, fold_in, guide, invariants, mcmc, svi, to_arviz
 from gsnmf.inference.alignment import blocks
 from gsnmf.inference.starts import fill
+from gsnmf.invariants import choose, evaluate
 from gsnmf.model import Exponential, Gamma, GroupSparse, Priors, Relevance, as_data, by_scale, group_sparse_nmf
 from gsnmf.model.problem import prepare
 
@@ -67,16 +69,28 @@ def lam_shape(family):
     return None if isinstance(family, Gamma) else tuple(lengths.get(axis, 1) for axis in family.axes)
 
 
+@functools.cache
+def fitted(name):
+    priors = Priors(Gamma(0.8, 2.0), FAMILIES[name])
+    return cavi.run(DATA, priors, key=KEY, rank=K, max_steps=20, tol=None)
+
+
+@functools.cache
+def drawn(name):
+    fit, nothing = fitted(name), {"log_likelihood": None, "posterior_predictive": False}
+    return to_arviz(fit, DATA, fit.priors, num_samples=5, **nothing)
+
+
 @pytest.mark.parametrize("name", FAMILIES)
 def test_results_of_every_conjugate_family_are_read_alike(name):
     """CAVI, its guide, the collapsed bound and ArviZ; Gibbs has Geweke's test of each, NUTS the model of each."""
     priors = Priors(Gamma(0.8, 2.0), FAMILIES[name])
-    fit = cavi.run(DATA, priors, key=KEY, rank=K, max_steps=20, tol=None)
+    fit = fitted(name)
     size = None if fit.posterior.lam is None else lam_shape(FAMILIES[name])
     assert size is None or fit.posterior.lam.a.shape == size
     bound = collapsed_bound(fit, DATA, priors, key=KEY, num_samples=200)
     assert bound.value > fit.elbo[-1] - 4 * bound.error  # the augmented bound is the lower one
-    draws = to_arviz(fit, DATA, priors, num_samples=5, log_likelihood=None, posterior_predictive=False)
+    draws = drawn(name)
     assert ("lam" in draws["posterior"]) == (size is not None)
     if size is not None:
         assert draws["posterior"]["lam"].dims == ("chain", "draw", *FAMILIES[name].axes)
@@ -84,6 +98,26 @@ def test_results_of_every_conjugate_family_are_read_alike(name):
         assert ("rate" in invariants(draws)) == (size[0] == K)
     aligned = align(draws, fit, DATA, priors)
     np.testing.assert_array_equal(aligned["V"], draws["posterior"]["V"])
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_what_is_made_of_a_fit_asks_for_the_axes_that_lam_has(name, tmp_path, monkeypatch):
+    """Numbers to agree on, pictures, the paper's bound: with groups and without, and with as many as λ has columns."""
+    monkeypatch.setattr(plots, "save", lambda *_: None)
+    priors, fit, grouped = Priors(Gamma(0.8, 2.0), FAMILIES[name]), fitted(name), name == "group sparse"
+    draws = drawn(name)["posterior"]
+    for labels in [list("aabbcc")] if grouped else [list("aabbcc"), None, ["a"] * N, list("abcdef")]:
+        data = as_data(DATA.X, labels)
+        numbers = evaluate(draws, choose(data, priors, fit.posterior))
+        assert {x.shape for x in numbers.values()} == {(1, 5)}
+        assert ("log_rate" in numbers) == (name in ("group sparse", "relevance"))
+        pictures = {path.stem for path in plots.save_figures(tmp_path, fit, data)}
+        assert ("hinton_lambda" in pictures) == grouped
+        if fit.posterior.lam is None or fit.posterior.lam.a.shape == (K, data.num_groups):
+            assert cavi.paper_bound_gap(data, fit.posterior) >= 0
+        else:
+            with pytest.raises(ValueError, match="expected a λ for each of 2 components in each of the"):
+                cavi.paper_bound_gap(data, fit.posterior)
 
 
 def test_gibbs_draws_of_a_rate_that_all_components_share_are_aligned():
@@ -215,6 +249,13 @@ def test_the_estimator_takes_any_conjugate_family(name):
         assert model.set_params(transform_by="posterior").fit(X, y).transform(X).shape == (N, 2)
     with pytest.raises(ValueError, match="expected priors with GroupSparse coefficients for predict_by='model'"):
         model.set_params(predict_by="model").fit(X, y)
+
+
+def test_more_samples_than_were_judged_begin_with_rates_of_their_own():
+    """A dictionary chosen by validation goes on with all samples, where λ is one for each."""
+    priors = Priors(Gamma(0.8, 2.0), Volume(Gamma(2.0, 0.5)))
+    model = GroupSparseNMF(2, priors=priors, select="validation", n_restarts=2, random_state=0, tol=None, max_iter=20)
+    assert model.fit(np.asarray(DATA.X, float).T, list("aabbcc")).posterior_.lam.a.shape == (1, N)
 
 
 def test_new_samples_have_no_rate_of_their_own():

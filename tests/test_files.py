@@ -178,6 +178,7 @@ def test_round_trip_to_the_bit(tmp_path: Path, dtype: Any, grouped: bool) -> Non
     "priors",
     [
         Priors(dist.LogNormal(0.0, np.ones((4, 1))), GroupSparse(dist.HalfCauchy(2.0))),
+        Priors(dist.HalfNormal(2.0).expand((4, 2)), dist.Weibull(np.array([[1.0, 3.0]]), 2.0).expand((4, 2))),
         Priors(Gamma(1.0, 1.0), Relevance(Gamma(1.0, 2.0))),
         Priors(Exponential(2.0), Exponential(Gamma(1.0, 2.0))),
     ],
@@ -192,10 +193,34 @@ def test_all_priors_that_have_names_are_saved(tmp_path: Path, priors: Priors) ->
     assert loaded.fit.priors is loaded.priors
 
 
-def test_distributions_without_a_name_are_not_saved(tmp_path: Path) -> None:
+class Cut(dist.HalfNormal):
+    """A distribution whose arguments do not say all."""
+
+    def __init__(self, scale: float, more: float = 0.0) -> None:
+        super().__init__(scale)
+        self.more = more
+
+    def log_prob(self, value: Any, intermediates: Any = None) -> Any:
+        return super().log_prob(value) + self.more
+
+
+@pytest.mark.parametrize(
+    ("law", "name"),
+    [
+        (by_scale(dist.HalfCauchy(1.0)), "Transformed"),
+        (dist.TruncatedNormal(0.0, 1.0, low=0.0), "LeftTruncated"),
+        (dist.TruncatedNormal(0.0, 1.0, low=0.0).expand((2, 3)), "LeftTruncated"),
+        (Cut(1.0, 0.5), "Cut"),
+    ],
+)
+def test_distributions_without_a_name_are_not_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, law: Any, name: str
+) -> None:
     fit, _, names = a_fit()
-    with pytest.raises(ValueError, match="a name of NumPyro and numbers describe, to save; got Transformed"):
-        save_fit(tmp_path / "fit", fit, Priors(Gamma(1.0, 1.0), GroupSparse(by_scale(dist.HalfCauchy(1.0)))), names)
+    monkeypatch.setattr(dist, "Cut", Cut, raising=False)
+    with pytest.raises(ValueError, match=f"a name of NumPyro and numbers describe, to save; got {name}"):
+        save_fit(tmp_path / "fit", fit, Priors(Gamma(1.0, 1.0), GroupSparse(law)), names)
+    assert not list(tmp_path.iterdir())
 
 
 def _leaves(tree: Any) -> list[Any]:

@@ -248,6 +248,9 @@ def test_an_inverse_gamma_of_scales_is_the_gamma_of_rates():
     theta = dist.InverseGamma(2.0, 4.0)
     by_hand = theta.log_prob(1 / lam) - 2 * np.log(lam)
     np.testing.assert_allclose(by_scale(theta).distribution().log_prob(lam), by_hand, rtol=1e-10)
+    larger = by_scale(theta.expand((2, 3)))
+    assert [np.shape(x) for x in larger] == [(2, 3)] * 2
+    np.testing.assert_allclose(larger.distribution().log_prob(lam[None, :]), [by_hand] * 2, rtol=1e-10)
     other = dist.HalfCauchy(3.0)
     np.testing.assert_allclose(by_scale(other).log_prob(lam), other.log_prob(1 / lam) - 2 * np.log(lam), rtol=1e-10)
     np.testing.assert_allclose(by_scale(other).log_prob(lam), dist.HalfCauchy(1 / 3.0).log_prob(lam), rtol=1e-10)
@@ -258,6 +261,9 @@ def test_an_inverse_gamma_of_scales_is_the_gamma_of_rates():
 def test_unit_of_makes_the_mean_what_is_asked_for():
     X = np.array([[1.0, np.nan], [3.0, 2.0]])
     np.testing.assert_allclose(np.nanmean(X * unit_of(X, 50.0)), 50.0)
+    assert unit_of(np.ma.masked_array([[1, 77], [3, 2]], np.isnan(X))) == unit_of(X)
     assert unit_of(0 * X) == 1.0
+    with pytest.raises(ValueError, match=r"expected X to be nonnegative; got -2.0"):
+        unit_of([[1.0, -2.0], [np.nan, 3.0]])
     with pytest.raises(ValueError, match="positive number of counts; got -1"):
         unit_of(X, -1)
