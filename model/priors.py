@@ -31,6 +31,7 @@ from numpyro.distributions.transforms import PowerTransform
 
 from .checks import positive
 from .data import Data
+from .laws import check_law, unexpanded
 from .special import digamma
 from .types import Array
 
@@ -115,7 +116,7 @@ class Given(NamedTuple):
     @property
     def name(self) -> str:
         """What NumPyro calls it."""
-        return type(_unexpanded(self.law)).__name__
+        return type(unexpanded(self.law)).__name__
 
     def broadcast(self, *shape: int) -> Given:
         """The same, of this shape."""
@@ -285,8 +286,8 @@ def by_scale(prior: dist.Distribution) -> Any:
     >>> by_scale(dist.InverseGamma(2.0, 4.0))
     Gamma(a=2.0, b=0.25)
     """
-    _check_law("the prior of scales", prior)
-    base = _unexpanded(prior)
+    check_law("the prior of scales", prior)
+    base = unexpanded(prior)
     if isinstance(base, dist.InverseGamma):
         rates = Gamma(base.concentration, 1 / base.rate)
         return rates if base is prior else rates.broadcast(*prior.batch_shape)
@@ -317,8 +318,8 @@ def is_grouped(priors: Priors) -> bool:
 
 def _canonical(name: str, prior: Any) -> Any:
     if isinstance(prior, dist.Distribution):
-        _check_law(name, prior)
-        base = _unexpanded(prior)
+        check_law(name, prior)
+        base = unexpanded(prior)
         if isinstance(base, dist.Gamma):
             return Gamma(base.concentration, 1 / base.rate).broadcast(*prior.batch_shape)
         if isinstance(base, dist.Exponential):
@@ -331,28 +332,3 @@ def _canonical(name: str, prior: Any) -> Any:
     if hasattr(prior, "_asdict") and not isinstance(prior, (Gamma, Given, type)):
         return type(prior)(*(_canonical(f"{name}' {field}", value) for field, value in prior._asdict().items()))
     return prior
-
-
-def _unexpanded(law: dist.Distribution) -> dist.Distribution:
-    """The distribution before it was given a larger shape."""
-    return _unexpanded(law.base_dist) if isinstance(law, dist.ExpandedDistribution) else law
-
-
-def _check_law(name: str, law: Any) -> None:
-    """Refuse what is no distribution of single numbers on all of (0, ∞)."""
-    if not isinstance(law, dist.Distribution):
-        raise ValueError(f"expected {name} to be a NumPyro distribution; got {law!r}")
-    try:
-        support = jax.tree.map(lambda x: x, law).support  # as algorithms will find it
-    except Exception as error:  # whatever a distribution that is no proper tree comes up with
-        raise ValueError(
-            f"expected {name} to pass through JAX; got {type(law).__name__}, which fails: {error!r}"
-        ) from None
-    lowest = getattr(support, "lower_bound", None)
-    from_zero = lowest is not None and not isinstance(lowest, jax.core.Tracer) and bool(np.all(np.equal(lowest, 0)))
-    on_half_line = from_zero and not hasattr(support, "upper_bound")
-    if law.event_shape or law.is_discrete or not on_half_line:
-        raise ValueError(
-            f"expected {name} to be a distribution of single numbers on all of (0, ∞); got {type(law).__name__} with "
-            f"support {support}" + (f" and event shape {law.event_shape}" if law.event_shape else "")
-        )
