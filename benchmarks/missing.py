@@ -61,7 +61,9 @@ def scores(problem: Problem, grouped: bool, share: float, seed: int, sweeps: int
     def fit(data: Data) -> Fit:
         return cavi.run(data, priors, max_steps=sweeps, tol=None, **options)
 
-    masked, plain = (held_out_score(fit(seen), data, priors, num_samples=draws) for seen in (data, filled(data)))
+    masked, plain = (
+        held_out_score(fit(seen).posterior, data, priors, num_samples=draws) for seen in (data, filled(data))
+    )
     gain = masked.per_entry - plain.per_entry
     error = gain.std(ddof=1) / np.sqrt(len(gain))
     return {"masked": masked.mean, "mean-filled": plain.mean, "gain": gain.mean(), "error": error}

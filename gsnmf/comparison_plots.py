@@ -31,6 +31,6 @@ def plot_comparison(found: Comparison, ax: Axes | None = None, *, measure: str |
     names = [f"{name} (k̂ {k:.1f})" for name, k in table["k_hat"].items()] if column == "loo" else table.index
     name_ticks(ax, places, names)
     ax.set_ylim(len(table) - 0.5, -0.5)
-    ax.set_xlabel(f"{HEADINGS[column]}, less that of {found.best} (± 2 standard errors)")
+    ax.set_xlabel(f"{HEADINGS[column]}\nless that of {found.best} (± 2 standard errors)")
     ax.spines[["left", "top", "right"]].set_visible(False)
     return ax

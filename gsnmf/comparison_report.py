@@ -128,9 +128,10 @@ def remarks(table: pd.DataFrame, by: str) -> tuple[str, ...]:
     late = table.index[~table["converged"].astype(bool)]
     if len(late):
         said.append(f"Not converged: {_listed(late)}.")
-    far = table.index[table["k_hat"] > MAX_K_HAT] if "k_hat" in table else ()
-    if len(far):
-        said.append(f"k̂ of q is above {MAX_K_HAT} for {_listed(far)}: do not trust LOO and its weights there.")
+    if "k_hat" in table:
+        far = table.index[(table["k_hat"] > MAX_K_HAT) | (table["loo_worst_k"] > MAX_K_HAT)]
+        if len(far):
+            said.append(f"k̂, of q or of samples, is above {MAX_K_HAT} for {_listed(far)}: do not trust LOO there.")
     return tuple(said)
 
 

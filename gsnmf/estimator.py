@@ -255,6 +255,7 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         """X, features × samples, and the classes' indices; what an earlier fit left behind is forgotten."""
         for name in ("classes_", "validation_scores_"):
             self.__dict__.pop(name, None)
+        X = parameters.unmasked(X)
         if y is None:
             matrix, index = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan"), None
         else:
@@ -267,7 +268,9 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
 
     def _new(self, X: ArrayLike) -> NDArray[Any]:
         """New samples, features × samples."""
-        matrix = validate_data(self, X, dtype=np.float64, reset=False, ensure_all_finite="allow-nan")
+        matrix = validate_data(
+            self, parameters.unmasked(X), dtype=np.float64, reset=False, ensure_all_finite="allow-nan"
+        )
         parameters.check_nonnegative(matrix)
         new: NDArray[Any] = matrix.T * self.unit_
         return new

@@ -85,9 +85,16 @@ def check_class_posterior(priors: Priors) -> None:
         raise ValueError(f"expected priors with GroupSparse coefficients for predict_by='model'; got {got}")
 
 
+def unmasked(X: Any) -> Any:
+    """A NumPy masked array with NaN for what it masks, which scikit-learn would read; anything else as it is."""
+    return np.ma.filled(X.astype(float), np.nan) if isinstance(X, np.ma.MaskedArray) else X
+
+
 def check_nonnegative(X: NDArray[Any]) -> None:
     """Refuse negative entries as scikit-learn does, which would not find them beside NaN."""
-    check_non_negative(X[~np.isnan(X)], "GroupSparseNMF (input X)")
+    seen = X[~np.isnan(X)]
+    if seen.size:
+        check_non_negative(seen, "GroupSparseNMF (input X)")
 
 
 def check_known(y: ArrayLike) -> None:

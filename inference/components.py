@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..model.data import Data
+from ..model.missing import fingerprint
 from ..model.priors import Gamma, Priors, canonical
 from ..model.special import exp_digamma
 from .bound import bound
@@ -118,6 +119,8 @@ def prune(fit: Fit, data: Data) -> Fit:
     """
     if not isinstance(fit, Fit) or fit.priors is None or fit.bound != "augmented":
         raise ValueError("expected a Fit of cavi.run, with its priors; got another one, or one without")
+    if fit.data not in (None, fingerprint(data)):
+        raise ValueError("expected the data that the fit was made from; got others, or others hidden")
     used, before = in_use(fit.posterior, data), bound(data, fit.priors, fit.posterior)
     if not np.isfinite(before):
         raise ValueError(f"expected a fit with a finite bound; got {before}")

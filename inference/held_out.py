@@ -8,8 +8,10 @@ import numpy as np
 from scipy.special import gammaln, logsumexp, xlogy
 
 from ..model.data import Data
+from ..model.missing import fingerprint
 from ..model.priors import Priors
 from ..model.types import Array
+from .posterior import Fit
 from .predictive import entry_rates
 
 
@@ -56,6 +58,11 @@ def held_out_score(
     held = data.held_out if isinstance(data, Data) else None
     if held is None or len(held) == 0:
         raise ValueError("expected data with entries held out, hide(data) or as_data(X, mask=...); got none")
+    if isinstance(result, Fit) and result.data not in (None, fingerprint(data)):
+        raise ValueError(
+            "expected a fit of these data, with the same entries hidden; got one of others, which may have seen them "
+            "(its posterior is taken as it is)"
+        )
     x, tiny = np.asarray(held.value, float), np.finfo(float).tiny
     total, number = np.full(len(x), -np.inf), 0
     entries = held.feature, held.sample

@@ -10,6 +10,7 @@ import numpy as np
 import numpyro.distributions as dist
 
 from .data import Data
+from .laws import check_law
 from .priors import Conjugate, Family, Gamma, Given, Grouped, Priors
 from .special import gammaln, log_entropy
 from .types import Array
@@ -40,8 +41,10 @@ def conditional(family: Any, lam: Array | None, data: Data, rank: int) -> dist.D
     """V given λ, components × samples: as the family says, or Gamma with its shape and rates."""
     size = rank, data.num_samples
     if hasattr(family, "conditional"):
-        law: dist.Distribution = family.conditional(lam, data).expand(size)
-        return law
+        law = family.conditional(lam, data)
+        check_law(f"V given λ, as {type(family).__name__} has it,", law)
+        full: dist.Distribution = law.expand(size)
+        return full
     rates = jnp.broadcast_to(family.rates(lam, data), size)
     if isinstance(family.shape, float) and family.shape == 1:  # faster to compile and to draw
         return dist.Exponential(rates)

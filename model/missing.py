@@ -41,6 +41,8 @@ def hide(data: Data, share: float = 0.1, *, seed: int = 0) -> Data:
     >>> bool((data.X[~data.mask] == 0).all())  # no algorithm can peek
     True
     """
+    if not hasattr(data, "held_out"):
+        raise ValueError(f"expected Data, as made by as_data(X, groups); got {type(data).__name__}")
     if isinstance(share, bool) or not isinstance(share, (int, float, np.number)) or not 0 < share < 1:
         raise ValueError(f"expected share to lie between 0 and 1; got {share!r}")
     seen = np.ones(data.X.shape, bool) if data.mask is None else np.array(data.mask, bool)

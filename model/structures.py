@@ -151,6 +151,8 @@ def tree(levels: Sequence[Sequence[Hashable]], per_node: int | Sequence[int] = 1
     >>> tree([list(kind.values()), list(kind)]).astype(int).tolist()
     [[1, 0, 0], [0, 1, 1], [1, 0, 0], [0, 1, 0], [0, 0, 1]]
     """
+    if any(isinstance(level, (str, bytes)) for level in levels):
+        raise ValueError(f"expected levels to be sequences of nodes, one for each group; got {levels!r}")
     rows = [list(level) for level in levels]
     if not rows or not rows[0] or len({len(row) for row in rows}) > 1:
         raise ValueError(f"expected levels with one node for each group; got lengths {[len(row) for row in rows]}")

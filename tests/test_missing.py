@@ -12,7 +12,7 @@ from scipy import stats
 from scipy.special import logsumexp
 
 from gsnmf import GroupSparseNMF
-from gsnmf.inference import Posterior, cavi, fold_in, held_out_score, impute, mcmc, svi, to_arviz
+from gsnmf.inference import Posterior, cavi, fold_in, held_out_score, impute, mcmc, prune, svi, to_arviz
 from gsnmf.inference.factors import Point
 from gsnmf.model import Gamma, GroupSparse, Priors, as_data, hide, matching, relative_rates
 
@@ -255,3 +255,29 @@ def test_the_estimator_takes_nan(options):
     np.testing.assert_allclose(model.reconstruction_err_, np.sqrt(2 * divergence[seen].sum()), rtol=1e-4)
     with pytest.raises(ValueError, match="Negative values in data"):
         model.transform(np.where(seen, -1.0, X))
+
+
+def test_the_estimator_honours_a_numpy_mask():
+    """What is masked is missing, whatever stands there."""
+    rng = np.random.default_rng(0)
+    X, y = rng.poisson(6.0, (12, 5)).astype(float), [0, 1] * 6
+    hidden = rng.random(X.shape) < 0.2
+    options = {"per_class": 1, "random_state": 0, "max_iter": 5, "tol": None}
+    one = GroupSparseNMF(**options).fit(np.ma.array(np.where(hidden, 1e6, X), mask=hidden), y)
+    other = GroupSparseNMF(**options).fit(np.where(hidden, np.nan, X), y)
+    np.testing.assert_array_equal(one.components_, other.components_)
+    np.testing.assert_array_equal(
+        one.transform(np.ma.array(X, mask=hidden)), other.transform(np.where(hidden, np.nan, X))
+    )
+
+
+def test_a_fit_that_saw_what_is_held_out_is_not_scored():
+    data, priors = as_data(np.ones((4, 5))), Priors(Gamma(1.0, 1.0), Gamma(1.0, 1.0))
+    fit = cavi.run(data, priors, key=jax.random.key(0), rank=1, max_steps=3, **PLAIN)
+    part = hide(data, 0.2)
+    with pytest.raises(ValueError, match="with the same entries hidden; got one of others"):
+        held_out_score(fit, part, priors)
+    with pytest.raises(ValueError, match="expected the data that the fit was made from; got others"):
+        prune(fit, part)
+    with pytest.raises(ValueError, match="expected Data, as made by as_data"):
+        hide(np.ones((3, 3)))
