@@ -238,3 +238,8 @@ def test_equal_shares_give_the_same_fit_where_noise_is_small(rows):
     few, many, fixed = parts(scaled[0], rates[0]), parts(scaled[1], rates[1]), parts(scaled[1], rates[0])
     np.testing.assert_allclose(many, few, atol=1e-3)  # 1e-5 in three seeds, 0.45 and more between shapes
     assert np.abs(fixed - few).max() > 0.1
+
+
+def test_a_level_is_no_word():
+    with pytest.raises(ValueError, match="expected levels to be sequences of nodes"):
+        tree(["v", "a", "a"])
