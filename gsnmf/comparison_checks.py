@@ -54,7 +54,7 @@ def check_model(name: Any, some: Any, data: Data) -> list[Candidate]:
         raise ValueError(
             f"expected fits that know their priors; got priors=None for {name!r}: fit._replace(priors=...)"
         )
-    if len(kinds) > 1 or len({_form(fit.priors) for fit in some}) > 1:
+    if len(kinds) > 1 or len({_form(fit) for fit in some}) > 1:
         raise ValueError(f"expected restarts of one model by one algorithm for {name!r}; got several models or bounds")
     sound = [fit for fit in some if np.isfinite(fit.elbo[-1])]
     if not sound:
@@ -92,10 +92,11 @@ def is_gamma(fit: Fit) -> bool:
     return all(isinstance(factor, Gamma) for factor in fit.posterior if factor is not None)
 
 
-def _form(priors: Any) -> Any:
-    """Families and shapes of priors, which restarts share; the numbers may have been learned."""
-    leaves, families = jax.tree.flatten(priors)
-    return families, tuple(np.shape(leaf) for leaf in leaves)
+def _form(fit: Fit) -> Any:
+    """What restarts share of their priors: families, shapes and, unless they were learned, the numbers."""
+    leaves, families = jax.tree.flatten(fit.priors)
+    numbers = () if fit.learned else tuple(np.asarray(leaf, float).tobytes() for leaf in leaves)
+    return families, tuple(np.shape(leaf) for leaf in leaves), numbers
 
 
 def check_by(by: str, data: Data, loo: bool) -> None:

@@ -231,4 +231,4 @@ def _fit(state: State, elbos: list[np.ndarray], now: Array, stop: bool, plan: Pl
         change = changes[changes > 0][-1] if changes.any() else 0.0  # a dropped sweep changes nothing
         message = f"After {len(elbo)} sweeps the bound still changed by {change:.1e} of itself, above tol={tol:g}."
     priors = report(plan.priors, state.priors, plan.learn)
-    return Fit(state.posterior, elbo, len(elbo), converged, message, priors=priors)
+    return Fit(state.posterior, elbo, len(elbo), converged, message, learned=plan.learn is not None, priors=priors)

@@ -77,6 +77,7 @@ class Fit(NamedTuple):
         factors), or "log_joint" (MAP; no bound). Never compare one with another.
     priors: those it was made with, as they were given; with `cavi.learn`, as they were learned.
     data: a number by which the data it was made from are known again (`fingerprint`).
+    learned: whether `priors` were learned, by `cavi.learn`.
     """
 
     posterior: Posterior
@@ -87,6 +88,7 @@ class Fit(NamedTuple):
     bound: str = "augmented"
     priors: Priors | None = None
     data: int | None = None
+    learned: bool = False
 
 
 def rank_of(posterior: Any) -> int:

@@ -226,7 +226,11 @@ def point(fit):
         ({"fits": lambda: {"a": [fitted("weak"), fitted("plain")]}}, "expected restarts of one model by one algorithm"),
         ({"fits": lambda: {"a": [fitted("weak"), log_normal(fitted("weak"))]}}, "by one algorithm for 'a'"),
         ({"fits": lambda: {"a": fitted("weak")._replace(elbo=np.array([np.inf]))}}, "expected a finite bound for 'a'"),
-        ({"data": hide(SEEN, 0.2, seed=2)}, "same entries hidden; got 'weak', which recorded a bound"),
+        ({"data": hide(SEEN, 0.2, seed=2)}, "same entries hidden; got other data, or others hidden, for 'weak'"),
+        (
+            {"fits": lambda: {"a": fitted("weak")._replace(data=None)}, "data": hide(SEEN, 0.2, seed=2)},
+            "same entries hidden; got 'a', which recorded a bound",
+        ),
         ({"data": as_data(X[:, 1:], list("bbaab") + list("abbaab"))}, "expected fits of these data; for 'weak': "),
         ({"data": as_data(X)}, "expected fits of these data; for 'weak': expected data with groups"),
         ({"data": X}, "expected Data, as made by as_data"),
