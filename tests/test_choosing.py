@@ -36,6 +36,7 @@ def asked(monkeypatch):
     return calls
 
 
+@pytest.mark.slow
 def test_five_components_are_found(monkeypatch):
     """Three draws from the model with K = 5. Of ten `benchmarks/choosing.py` finds nine, so that other seeds, or
     another machine's rounding, might fail one time in four; these are fixed.

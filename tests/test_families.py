@@ -147,10 +147,10 @@ GRADIENTS = {name: OTHERS[name][0] for name in ("log-normal T", "half-Cauchy rat
 GRADIENTS["conjugate, from outside"] = Priors(Gamma(1.0, 1.0), Volume(Gamma(2.0, 0.5)))
 
 
-SLOW = [pytest.param("log-normal T", marks=pytest.mark.slow)]
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("log-normal T", "half-Cauchy rates")]
 
 
-@pytest.mark.parametrize("name", [name for name in GRADIENTS if name != "log-normal T"] + SLOW)
+@pytest.mark.parametrize("name", [name for name in GRADIENTS if "from outside" in name] + SLOW)
 def test_gradients_and_nuts_take_priors_with_and_without_closed_forms(name):
     priors = GRADIENTS[name]
     with pytest.warns(UserWarning, match="steps are too few"):
@@ -185,6 +185,7 @@ def test_the_model_states_the_prior(name):
     np.testing.assert_allclose(log_density(group_sparse_nmf, (DATA, priors), {"rank": K}, values)[0], expected)
 
 
+@pytest.mark.slow
 def test_other_guides_take_priors_without_closed_forms():
     priors, _ = OTHERS["half-Cauchy rates"]
     with pytest.warns(UserWarning, match="steps are too few"):

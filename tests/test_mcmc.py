@@ -60,6 +60,7 @@ def invariants(z):
 
 
 # Six |z| < 4 fail by chance in 4 of 10,000 runs; the seeds are fixed, so they fail always or never.
+@pytest.mark.slow
 def test_gibbs_agrees_with_nuts():
     one, two = invariants(sampled("nuts")), invariants(sampled("gibbs"))
     for name in one:

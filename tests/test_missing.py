@@ -127,6 +127,7 @@ def fitted():
     return cavi.run(TINY, SPARSE, key=jax.random.key(0), init="groups", tol=1e-9, max_steps=2000)
 
 
+@pytest.mark.slow
 def test_algorithms_agree_on_hidden_entries():
     """E[TV] where nothing was seen: the two chains within their errors, and the mean field within the posterior."""
     found = {}

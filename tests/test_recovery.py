@@ -28,6 +28,7 @@ def four():
     return four_models()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("true", ["own", "dense"])  # all four, ten times each, are slow
 def test_the_true_model_comes_first(true):
     """One draw of the ten that `benchmarks/recovery.py` makes, with fewer starts."""

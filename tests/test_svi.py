@@ -60,6 +60,7 @@ def test_whatever_the_optimiser_does_it_does_not_end_below_its_start(monkeypatch
         assert "became nan at step 1" in fit.message
 
 
+@pytest.mark.slow
 def test_normal_from_a_random_start(capsys):
     """Tens of nats are gained from means drawn at random, and the margins are log-normal."""
     fit = svi.run(DATA, PRIORS, "AutoNormal", key=KEY, rank=K, num_steps=800)
