@@ -19,7 +19,7 @@ import numpy as np
 from numpyro.infer import MCMC
 from scipy.optimize import linear_sum_assignment
 
-from ..model.conjugacy import rate_shape
+from ..model.conjugacy import rate_shape, stated_of_V
 from ..model.data import Data
 from ..model.priors import Gamma, Given, Priors
 from ..model.problem import prepare
@@ -137,9 +137,7 @@ def blocks(data: Data, priors: Priors, rank: int) -> np.ndarray:
     rows = [np.broadcast_to(x, (data.num_features, K)).T for x in _numbers(priors.dictionary)]
     of_V = family if family.hyperprior is None else family.hyperprior
     rows += [np.broadcast_to(np.broadcast_to(x, size), (K, size[1])) for x in _numbers(of_V)]
-    if not isinstance(family, (Gamma, Given)) and hasattr(family, "shape"):
-        said = [family.shape] + ([family.rates(None, data)] if family.hyperprior is None else [])
-        rows += [np.broadcast_to(np.asarray(x), (K, data.num_samples)) for x in said]
+    rows += [np.broadcast_to(np.asarray(x), (K, data.num_samples)) for x in stated_of_V(family, data).values()]
     return np.asarray(np.unique(np.concatenate(rows, axis=1), axis=0, return_inverse=True)[1]).ravel()
 
 

@@ -127,8 +127,8 @@ def _random(data: Data, priors: Priors, K: int, rng: np.random.Generator) -> tup
 def _groups(data: Data, priors: Priors, K: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """T's columns at noisy means of a few samples of each group they serve, V small outside of these.
 
-    A component serves the groups whose prior mean of λ is least; where no mean differs, groups take turns. Hidden
-    entries are taken to be what the group has seen of that feature on average.
+    A component serves the groups whose prior mean of λ is least; where no mean differs, or λ has no Gamma prior, groups
+    take turns. Hidden entries are taken to be what the group has seen of that feature on average.
     """
     family = priors.coefficients
     if not is_grouped(priors):

@@ -51,6 +51,13 @@ def conditional(family: Any, lam: Array | None, data: Data, rank: int) -> dist.D
     return dist.Gamma(jnp.broadcast_to(family.shape, size), rates)
 
 
+def stated_of_V(family: Any, data: Data) -> dict[str, Array]:
+    """What a family says of V itself: its shape and, without λ, its rates; nothing if it says a distribution."""
+    if not hasattr(family, "rates"):
+        return {}
+    return {"shape": family.shape} | ({"rates": family.rates(None, data)} if family.hyperprior is None else {})
+
+
 def expected(family: Any, lam: Gamma | None = None, data: Grouped | None = None) -> Rate:
     """The prior of V under q(λ): the rate of every v is one of the λ, so its E[log] is that of the λ."""
     if lam is None:
@@ -108,9 +115,9 @@ def negative_kl(q: Gamma, prior: Rate) -> Array:
 
 
 def stand_in(prior: Gamma | Given) -> Gamma:
-    """The Gamma itself; for another distribution an exponential about its median, to start from and never to infer by.
+    """The Gamma itself; of another distribution an exponential to start from, never to infer by.
 
-    Not its mean, which a half-Cauchy has none of.
+    Its mean is the distribution's median, as a half-Cauchy has no mean.
     """
     if isinstance(prior, Gamma):
         return prior

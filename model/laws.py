@@ -25,7 +25,8 @@ def check_law(name: str, law: Any) -> None:
             f"expected {name} to pass through JAX; got {type(law).__name__}, which fails: {error!r}"
         ) from None
     lowest = getattr(support, "lower_bound", None)
-    from_zero = lowest is not None and not isinstance(lowest, jax.core.Tracer) and bool(np.all(np.equal(lowest, 0)))
+    # Inside someone's jit there may be no number to look at.
+    from_zero = lowest is not None and (isinstance(lowest, jax.core.Tracer) or bool(np.all(np.equal(lowest, 0))))
     on_half_line = from_zero and not hasattr(support, "upper_bound")
     if law.event_shape or law.is_discrete or not on_half_line:
         raise ValueError(

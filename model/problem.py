@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .checks import positive, whole
-from .conjugacy import rate_shape
+from .conjugacy import rate_shape, stated_of_V
 from .data import Data
 from .priors import Axes, Gamma, Given, Priors, canonical
 
@@ -35,9 +35,12 @@ def prepare(data: Data, priors: Priors, rank: int | None = None) -> tuple[Data, 
     if "group" in family.axes and data.num_groups == 0:
         name = type(family).__name__
         raise ValueError(f"expected data with groups, as_data(X, groups), for a {name} prior; got data without")
-    of_V = family if family.hyperprior is None else family.hyperprior
+    hyper = family if family.hyperprior is None else family.hyperprior
     matrices = _parameters("dictionary", priors.dictionary, ("feature", "component"))
-    matrices |= _parameters("coefficients", of_V, family.axes) | _of_V(family, data)
+    matrices |= _parameters("coefficients", hyper, family.axes)
+    if not isinstance(family, Gamma):  # which has said so already
+        stated = stated_of_V(family, data)
+        matrices |= {f"coefficients.{name}": (x, ("component", "sample")) for name, x in stated.items()}
     for name, (values, _) in matrices.items():
         positive(name, values)
     K = _rank(matrices, rank)
@@ -76,14 +79,6 @@ def _two_axes(priors: Priors, data: Data, K: int) -> Priors:
 def _is_whole(x: Any) -> bool:
     """Lists, and distributions, whose insides are NumPyro's affair."""
     return isinstance(x, (list, Given))
-
-
-def _of_V(family: Any, data: Data) -> Parameters:
-    """What a family says of V itself: its shape and, without λ, its rates; a `Gamma` has said so already."""
-    if isinstance(family, (Gamma, Given)) or not hasattr(family, "rates"):
-        return {}
-    said = {"shape": family.shape} | ({"rates": family.rates(None, data)} if family.hyperprior is None else {})
-    return {f"coefficients.{name}": (values, ("component", "sample")) for name, values in said.items()}
 
 
 def _parameters(name: str, prior: Any, axes: Axes) -> Parameters:

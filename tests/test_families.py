@@ -326,3 +326,14 @@ def test_groups_take_turns_under_rates_that_are_no_gamma():
     for ready in (priors, prepare(DATA, priors, 3)[1]):
         start = fill(None, DATA, ready, 3, KEY, "groups")
         np.testing.assert_array_equal(start.V.reshape(3, 3, 2).mean(axis=2).argmax(axis=1), [0, 1, 2])
+
+
+def test_a_support_whose_end_is_traced_passes():
+    """The prior as an argument of a compiled function: where its support ends is no number there."""
+    _, priors, _ = prepare(DATA, Priors(Gamma(1.0, 1.0), dist.TruncatedNormal(0.0, 1.0, low=0.0)), K)
+    values = {"T": np.ones((F, K)), "V": np.ones((K, N))}
+
+    def joint(priors):
+        return log_density(group_sparse_nmf, (DATA, priors), {"rank": K}, values)[0]
+
+    np.testing.assert_allclose(jax.jit(joint)(priors), joint(priors), rtol=1e-10)

@@ -29,7 +29,7 @@ def four():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("true", ["own", "dense"])  # all four, ten times each, are slow
+@pytest.mark.parametrize("true", ["own", "dense"])  # one draw; below ten of each
 def test_the_true_model_comes_first(true):
     """One draw of the ten that `benchmarks/recovery.py` makes, with fewer starts."""
     from recovery import drawn, side_by_side
