@@ -16,22 +16,30 @@ from ..model.priors import Priors
 from ..model.problem import prepare
 from ..model.special import digamma
 from ..model.types import Array
+from .labels import form_of, label_terms
 from .poisson import Allocation, Observed, allocate, expected_totals, observe
 from .posterior import Posterior, Transposed, match, rank_of, transposed
-from .sweep import Moments
+from .sweep import Moments, believing, moments
 
 
 def prior_terms(data: Observed, priors: Priors, q: Transposed) -> Array:
     """The bound less Σ x log(M/x) and less Σ [x log x − log Γ(x+1)]: everything that needs no product of the size of X.
 
-    −Σ_ντ w (E_T E_V)_ντ − KL(q(T) ‖ p(T)) − E KL(q(V) ‖ p(V | λ)) − KL(q(λ) ‖ p(λ)).
+    −Σ_ντ w (E_T E_V)_ντ − KL(q(T) ‖ p(T)) − E KL(q(V) ‖ p(V | λ)) − KL(q(λ) ‖ p(λ)), and what `labels` says of unknown
+    labels. In the structured form of these all that has to do with samples is left to `allocate`.
     """
     terms = _by_component(negative_kl(q.T, expected(priors.dictionary).transpose()), axis=1)
-    terms += _by_component(negative_kl(q.V, expected(priors.coefficients, q.lam, data).transpose()), axis=0)
-    terms -= expected_totals(data, q.T, q.V)
+    seen, weights = believing(data, q)
+    if weights is None:
+        terms += _by_component(negative_kl(q.V, expected(priors.coefficients, q.lam, seen).transpose()), axis=0)
+        terms -= expected_totals(data, q.T, q.V)
     total = jnp.sum(terms)
     if q.lam is not None:
         total += jnp.sum(negative_kl(q.lam, expected(priors.coefficients.hyperprior)))
+    if data.unknown is not None:
+        total += data.unknown.dirichlet_terms(q.labels.pi)
+        if weights is None:
+            total += label_terms(q.labels.z, data.unknown.log_prior(q.labels.pi))
     return total
 
 
@@ -39,9 +47,15 @@ def moved_log_ratio(S: Allocation, old: Moments, new: Moments) -> Array:
     """What stands in for Σ x log(M/x) when q(S) is as the old moments made it, not at its optimum for the new.
 
     Σ x log(M/x) of the old, plus Σ Σ_T ∘ (L_T − L_T of the old) + Σ Σ_V ∘ (L_V − L_V of the old): no further product.
+    Where samples have weights, what else `allocate` said of them goes along.
     """
-    T, V = _by_component(S.T * (new.T - old.T), axis=1), _by_component(S.V * (new.V - old.V), axis=0)
-    return S.log_ratio + jnp.sum(T + V)
+    T, by_V = _by_component(S.T * (new.T - old.T), axis=1), S.V * (new.V - old.V)
+    if S.weights is None or old.labels is None or new.labels is None:
+        return S.log_ratio + jnp.sum(T + _by_component(by_V, axis=0))
+    rows = jnp.sum(by_V, axis=1) + new.labels.rows - old.labels.rows
+    z = new.labels.z
+    moved_prior = jnp.where(z > 0, z * (new.labels.log_prior - old.labels.log_prior), 0)
+    return S.log_ratio + jnp.sum(T) + S.weights @ rows + jnp.sum(moved_prior)
 
 
 def _by_component(matrix: Array, axis: int) -> Array:
@@ -52,7 +66,8 @@ def _by_component(matrix: Array, axis: int) -> Array:
 
 @jax.jit
 def _bound(data: Observed, priors: Priors, q: Transposed) -> Array:
-    return data.base + allocate(data, q.T.log_mean, q.V.log_mean).log_ratio + prior_terms(data, priors, q)
+    m = moments(data, priors, q)
+    return data.base + allocate(data, m.T, m.V, m.labels).log_ratio + prior_terms(data, priors, q)
 
 
 def bound(data: Data, priors: Priors, posterior: Posterior) -> float:
@@ -69,7 +84,9 @@ def bound(data: Data, priors: Priors, posterior: Posterior) -> float:
     """
     data, priors, K = prepare(data, priors, rank_of(posterior))
     require_closed_forms(priors, "the augmented bound")
-    return float(_bound(observe(data), priors, transposed(match(posterior, data, priors, K))))
+    q = match(posterior, data, priors, K)
+    form = form_of(q, data)
+    return float(_bound(observe(data, form), priors, transposed(q, form)))
 
 
 def paper_bound(data: Data, priors: Priors, posterior: Posterior) -> float:

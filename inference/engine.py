@@ -66,7 +66,7 @@ def plain(data: Observed, priors: Priors, state: State, learn: Learn | None = No
     priors = priors if learn is None else state.priors
     q, S = sweep(data, priors, state.moments)
     elbo = state.terms + S.log_ratio
-    m = moments(data, q)
+    m = moments(data, priors, q)
     learned = None if learn is None else relearn(priors, learn, q, m)
     terms = data.base + prior_terms(data, learned or priors, q)
     return State(m, q, None, terms, elbo, state.momentum, learned), Bounds(elbo, elbo)
@@ -83,7 +83,7 @@ def accelerated(data: Observed, priors: Priors, state: State, learn: Learn | Non
     priors = priors if learn is None else state.priors
     q, S = sweep(data, priors, state.moments)
     q = rescale(data, priors, q)
-    m = moments(data, q)
+    m = moments(data, priors, q)
     learned = None if learn is None else relearn(priors, learn, q, m)
     terms = data.base + prior_terms(data, learned or priors, q)
     elbo = terms + moved_log_ratio(S, state.moments, m)

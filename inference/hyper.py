@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..model.priors import Axes, Gamma, Priors, canonical
-from ..model.special import digamma
+from ..model.special import inverse_digamma, shape_of_gap
 from ..model.types import Array
 from .posterior import Transposed
 from .sweep import Moments
@@ -161,41 +161,13 @@ def best(prior: Gamma, E: Array, L: Array, along: int | None, what: str, least: 
     info = np.finfo(E.dtype)
     E, L = mean(E), mean(L)
     if what == "shape":
-        a = _inverse_digamma(L - mean(jnp.log(b)))
+        a = inverse_digamma(L - mean(jnp.log(b)))
     elif what == "both":
-        a = _shape_of_gap(jnp.maximum(jnp.log(E) - L, info.eps))  # positive, but for rounding
+        a = shape_of_gap(jnp.maximum(jnp.log(E) - L, info.eps))  # positive, but for rounding
     if what != "scale":
         # Beyond 1/√eps rounding of L alone decides on the shape; whoever was given a larger one may keep it.
         a = jnp.clip(a, 0.0 if least is None else least, jnp.maximum(prior.a, info.eps**-0.5))
     return Gamma(a, b if what == "shape" else E / mean(a))
-
-
-def _shape_of_gap(gap: Array) -> Array:
-    """The a of log a − ψ(a) = gap > 0: between 1/(2 gap) and 1/gap, as a (log a − ψ(a)) falls from 1 to ½."""
-
-    def excess(u: Array) -> Array:
-        share = jnp.clip(jnp.exp(u) * (u - digamma(jnp.exp(u))), 0.5, 1.0)
-        return jnp.log(share) - u - jnp.log(gap)
-
-    return jnp.clip(_newton(excess, -jnp.log(gap)), 0.5 / gap, 1 / gap)
-
-
-def _inverse_digamma(value: Array) -> Array:
-    """The a of ψ(a) = value, from Minka's start."""
-    euler = np.euler_gamma
-    large = value >= -2.22
-    u = jnp.where(large, jnp.log(jnp.exp(value) + 0.5), -jnp.log(-jnp.where(large, -2.22, value) - euler))
-    return _newton(lambda u: digamma(jnp.exp(u)) - value, u)
-
-
-def _newton(f: Callable[[Array], Array], u: Array) -> Array:
-    """The a = exp(u) of f(u) = 0: in log a it is positive, and the f above are nearly straight."""
-
-    def step(_: int, u: Array) -> Array:
-        value, slope = jax.jvp(f, (u,), (jnp.ones_like(u),))
-        return u - value / slope
-
-    return jnp.exp(jax.lax.fori_loop(0, 5, step, u))
 
 
 def _learned(what: str) -> tuple[str, ...]:

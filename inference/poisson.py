@@ -9,6 +9,7 @@ features, V samples × components, T components × features. It is the way round
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -19,6 +20,7 @@ from ..model.data import Data
 from ..model.priors import Gamma
 from ..model.special import gammaln
 from ..model.types import Array
+from .labels import Believed, Structured, Unknown, is_unknown, label_terms, order, rows_of_groups, softmax, unknown_of
 
 
 class Observed(NamedTuple):
@@ -29,6 +31,9 @@ class Observed(NamedTuple):
     base: Σ_ντ [x log x − log Γ(x + 1)], the part of the bound that no factor changes.
     membership: samples × groups; None without groups.
     mask: samples × features, 1 where x was seen and 0 where it is hidden, and is 0 in X; None when all was seen.
+    several: of every sample, 1 if it has several labels; None when none has.
+    unknown: what is believed about samples without a label, which are then the last of the rows that here stand for
+        samples; in the structured form each has one for every group. None when all labels are known.
     """
 
     X: Array
@@ -36,12 +41,30 @@ class Observed(NamedTuple):
     base: Array
     membership: Array
     mask: Array | None
+    several: Array | None = None
+    unknown: Unknown | None = None
+
+    def with_labels(self, z: Array) -> Observed:
+        """With q(z) for the membership of samples without a label, in the mean field."""
+        return self._replace(membership=jnp.concatenate([self.membership[: -len(z)], z]))
 
 
-@jax.jit
-def observe(data: Data) -> Observed:
-    """Cut X along the samples and sum what stays the same; the last tile is filled up with empty samples."""
-    return _observe(data, tile_bytes=8 << 20)
+@partial(jax.jit, static_argnames="form")
+def observe(data: Data, form: str = "structured") -> Observed:
+    """Cut X along the samples and sum what stays the same; the last tile is filled up with empty samples.
+
+    Args:
+        data: as `prepare` leaves them.
+        form: of q for samples without a label, one of `labels.FORMS`.
+    """
+    if not is_unknown(data):
+        return _observe(data, tile_bytes=8 << 20)
+    rows = order(data.labels, data.num_samples, form)  # type: ignore[arg-type]  # there are some
+    mask, several = (None if x is None else x[..., rows] for x in (data.mask, data.several))
+    each = data._replace(X=data.X[:, rows], mask=mask, membership=rows_of_groups(data, form))
+    # Candidates of one sample are weighed against each other: they must not lie in different tiles.
+    seen = _observe(each, tile_bytes=each.X.nbytes if form == "structured" else 8 << 20)
+    return seen._replace(base=_base(data.X.T[None]), several=several, unknown=unknown_of(data, form))
 
 
 def _observe(data: Data, tile_bytes: int) -> Observed:
@@ -49,9 +72,13 @@ def _observe(data: Data, tile_bytes: int) -> Observed:
     width = -(-N // -(-F * N * X.dtype.itemsize // tile_bytes))
     tiles = -(-N // width)
     cut = jnp.pad(X.T, ((0, tiles * width - N), (0, 0))).reshape(tiles, width, F)
-    base = jax.lax.map(lambda x: jnp.sum(jax.scipy.special.xlogy(x, x) - gammaln(x + 1)), cut)  # a tile at a time
     totals, mask = jnp.concatenate([X.sum(axis=1), X.sum(axis=0)]), None if data.mask is None else data.mask.T
-    return Observed(cut, totals, base.sum(), data.membership, mask)
+    return Observed(cut, totals, _base(cut), data.membership, mask, data.several)
+
+
+def _base(tiles: Array) -> Array:
+    """Σ_ντ [x log x − log Γ(x + 1)], a tile at a time."""
+    return jax.lax.map(lambda x: jnp.sum(jax.scipy.special.xlogy(x, x) - gammaln(x + 1)), tiles).sum()
 
 
 class Allocation(NamedTuple):
@@ -60,14 +87,20 @@ class Allocation(NamedTuple):
     T: Σ_T = Σ_τ E[s], components × features.
     V: Σ_V = Σ_ν E[s], samples × components.
     log_ratio: Σ_ντ x log(M/x), small where TV is close to X: single precision keeps its digits.
+
+    In the structured form of unknown labels samples count by their weight in T and log_ratio, and the latter has all
+    other terms of the bound that have to do with samples or labels, so that q(z) is at its optimum too.
+
+    weights: of samples; None when all are 1.
     """
 
     T: Array
     V: Array
     log_ratio: Array
+    weights: Array | None = None
 
 
-def allocate(data: Observed, T: Array, V: Array) -> Allocation:
+def allocate(data: Observed, T: Array, V: Array, labels: Believed | None = None) -> Allocation:
     """ξ = X / M,  Σ_T = g_T ∘ (ξ g_Vᵀ),  Σ_V = g_V ∘ (g_Tᵀ ξ), from T = E[log T] and V = E[log V].
 
     All of it is invariant to shifts of E[log T] by feature and of E[log V] by sample: the largest along the components
@@ -90,6 +123,12 @@ def allocate(data: Observed, T: Array, V: Array) -> Allocation:
         V_xi, xi_T, log_ratio = one(*tile)
         return (total[0] + V_xi, total[1] + log_ratio), xi_T
 
+    if labels is not None and isinstance(data.unknown, Structured):
+        X = data.X[0]
+        xi = jnp.maximum(X / jnp.maximum(g_V @ g_T, floor), floor)
+        log_ratios = X @ shift_T[0] + X.sum(axis=1) * shift_V[:, 0] - jnp.sum(X * jnp.log(xi), axis=1)
+        weights, total = _weigh(data.unknown, labels, log_ratios)
+        return Allocation(g_T * ((weights[:, None] * g_V).T @ xi), g_V * (xi @ g_T.T), total, weights)
     if tiles == 1:
         V_xi, xi_T, log_ratio = one(data.X[0], g_V)
     else:
@@ -99,6 +138,15 @@ def allocate(data: Observed, T: Array, V: Array) -> Allocation:
         xi_T = xi_T.reshape(tiles * width, K)[:N]
     shifted = data.totals @ jnp.concatenate([shift_T[0], shift_V[:, 0]])
     return Allocation(g_T * V_xi, g_V * xi_T, log_ratio + shifted)
+
+
+def _weigh(unknown: Structured, labels: Believed, log_ratios: Array) -> tuple[Array, Array]:
+    """How much every row counts, and what the bound has of samples and labels: q(z) is at its optimum, if β is 1."""
+    M, C = labels.z.shape
+    known, each = jnp.split(labels.rows + log_ratios, [len(log_ratios) - M * C])  # ℒ_τ, and ℒ_τ(c)
+    z = softmax(labels.log_prior, each.reshape(M, C), unknown.beta)
+    total = known.sum() + z.ravel() @ each + label_terms(z, labels.log_prior)
+    return jnp.concatenate([jnp.ones_like(known), z.ravel()]), total
 
 
 def exposure_of_T(data: Observed, V: Gamma) -> Array:

@@ -3,6 +3,7 @@
 from .conjugacy import Rate
 from .data import Data, as_data
 from .generative import group_sparse_nmf
+from .labels import Dirichlet, Labels
 from .missing import hide
 from .priors import Exponential, Gamma, GroupSparse, Priors, Relevance, by_scale
 from .relative import matching, relative_rates, unit_of
@@ -11,10 +12,12 @@ from .unseen import HeldOut, Names
 
 __all__ = [
     "Data",
+    "Dirichlet",
     "Exponential",
     "Gamma",
     "GroupSparse",
     "HeldOut",
+    "Labels",
     "Names",
     "Priors",
     "Rate",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 import pandas as pd
 
+from .labels import Dirichlet, Labels, read_labels
 from .missing import split
 from .types import Array
 from .unseen import HeldOut, Names
@@ -18,10 +19,12 @@ class Data(NamedTuple):
     """Validated observations; build it with `as_data`.
 
     X: features × samples, nonnegative and finite; 0 where it is hidden.
-    membership: samples × groups, the paper's Δ; None when no groups were given.
+    membership: samples × groups, the paper's Δ; None when no groups were given. 1 at the label, 1/n at each of n
+        labels, and the prior of a label that is unknown.
     names: what the axes are called.
     mask: features × samples, 1 where x was seen and 0 where it is hidden; None when everything was seen.
     held_out: what is known of the hidden entries, for scores alone; None when nothing is.
+    labels: which labels are unknown, and which samples have several; None when all have one that is known.
     """
 
     X: Array
@@ -29,6 +32,7 @@ class Data(NamedTuple):
     names: Names
     mask: Array | None = None
     held_out: HeldOut | None = None
+    labels: Labels | None = None
 
     @property
     def num_features(self) -> int:
@@ -59,16 +63,29 @@ class Data(NamedTuple):
 
     @property
     def group_sizes(self) -> Array:
-        """N_c = Σ_τ Δ_τc."""
+        """N_c = Σ_τ Δ_τc; where labels are unknown, what is expected beforehand."""
         if self.membership is None:
             raise ValueError("expected data with groups, as_data(X, groups); got data without")
         return self.membership.sum(axis=0)
+
+    @property
+    def several(self) -> Array | None:
+        """Of every sample, 1 if it has several labels; None when none has."""
+        return None if self.labels is None else self.labels.several
+
+    @property
+    def known(self) -> np.ndarray:
+        """Of every sample, whether its label is known, or its labels are."""
+        if self.labels is None:
+            return np.ones(self.num_samples, bool)
+        return ~np.asarray(self.labels.unknown, bool)
 
 
 def as_data(
     X: Array,
     groups: Sequence[Any] | Array | None = None,
     *,
+    label_prior: Array | Dirichlet | None = None,
     mask: Array | None = None,
     feature_names: Sequence[Any] | None = None,
     sample_names: Sequence[Any] | None = None,
@@ -81,7 +98,12 @@ def as_data(
             in the precision they are; every algorithm reads them in the precision that JAX is set to. NaN are
             missing entries, and so are those that a masked array of NumPy's hides.
         groups: one label per column of X, any sortable kind (numbers, strings); groups are ordered as sorted
-            labels. None for a model without groups.
+            labels. A label that is None or NaN is unknown, and is learned. A sample may have several labels, a set or
+            list of them, whose rates λ it shares evenly. Or a matrix of 0 and 1, samples × groups, whose columns are
+            called by group_names, or 0, 1, ...; a sample without a 1 has an unknown label. None for a model without
+            groups.
+        label_prior: what is believed about unknown labels: weights, one per group or samples × groups (the paper's U),
+            rows of samples with known labels being ignored; or a `Dirichlet`. Left out, all groups are as likely.
         mask: of X's shape, true (or 1) where X was **observed**, the opposite of NumPy's masked arrays. What it hides
             no algorithm sees; values there that are known (finite, not negative) are kept in `held_out` to score
             predictions by. A feature or a sample may be hidden as a whole: the prior speaks there.
@@ -92,6 +114,8 @@ def as_data(
     >>> data = as_data([[1, 0, 2], [0, 3, 1]], ["b", "a", "b"])
     >>> data.names.group.tolist(), data.group_sizes.tolist()
     (['a', 'b'], [1.0, 2.0])
+    >>> as_data([[1, 0, 2], [0, 3, 1]], ["b", None, {"a", "b"}]).membership.tolist()
+    [[0.0, 1.0], [0.5, 0.5], [0.5, 0.5]]
     >>> as_data([[1, 0, float("nan")], [0, 3, 1]]).mask.astype(int).tolist()
     [[1, 1, 0], [1, 1, 1]]
     """
@@ -100,15 +124,16 @@ def as_data(
         sample_names = X.columns if sample_names is None else sample_names
     X, seen, held_out = _check_matrix(X, mask)
     F, N = X.shape
-    if groups is not None and np.shape(groups) == (F,) != (N,):
-        raise ValueError(f"expected one label for each of the {N} samples; got {F}, as many as rows: transpose X?")
-    membership, levels = (None, ()) if groups is None else _membership(groups, N, group_names)
-    if groups is None and group_names is not None:
-        raise ValueError("expected groups, one label per sample, with group_names; got groups=None")
+    membership, levels, labels = (None, [], None)
+    if groups is not None:
+        membership, levels, labels = read_labels(groups, X.shape, group_names, label_prior)
+    elif group_names is not None or label_prior is not None:
+        given = "label_prior" if group_names is None else "group_names"
+        raise ValueError(f"expected groups, one label per sample, with {given}; got groups=None")
     names = Names(
         _check_names("feature_names", feature_names, F), _check_names("sample_names", sample_names, N), levels
     )
-    return Data(X, membership, names, seen, held_out)
+    return Data(X, membership, names, seen, held_out, labels)
 
 
 def _check_matrix(X: Array, mask: Array | None) -> tuple[Array, np.ndarray | None, HeldOut | None]:
@@ -138,37 +163,6 @@ def _check_matrix(X: Array, mask: Array | None) -> tuple[Array, np.ndarray | Non
     if X.dtype.kind not in "bu" and X.min() < 0:
         raise ValueError(f"expected X to be nonnegative; got a minimum of {X.min()}")
     return X, seen, held_out
-
-
-def _membership(groups: Any, N: int, group_names: Sequence[Any] | None) -> tuple[Array, Sequence[Any]]:
-    """One-hot Δ (samples × groups) and the names of its columns."""
-    if isinstance(groups, (str, bytes, set, frozenset, Mapping)) or np.ndim(groups) == 0:
-        raise ValueError(f"expected groups to be a sequence, one label per sample; got {type(groups).__name__}")
-    if getattr(groups, "ndim", 1) != 1:
-        raise ValueError(f"expected one label per sample; got a nested sequence or matrix, {type(groups).__name__}")
-    if len(groups) != N:
-        raise ValueError(f"expected groups to hold one label for each of the {N} samples; got {len(groups)}")
-    labels = list(np.asarray(groups)) if hasattr(groups, "dtype") else list(groups)
-    if any(np.ndim(label) != 0 for label in labels):
-        raise ValueError("expected one label per sample; got a nested sequence or matrix")
-    unknown = [t for t, label in enumerate(labels) if pd.isna(label)]
-    if unknown:
-        raise ValueError(f"expected a label for every sample; got {labels[unknown[0]]} for sample {unknown[0]}")
-    try:
-        levels = sorted(set(labels))
-    except TypeError as error:
-        raise ValueError(f"expected labels of one sortable kind; got a mixture ({error})") from None
-    if group_names is not None:
-        levels = _check_names("group_names", group_names, None)
-    if len(set(levels)) != len(levels):
-        raise ValueError(f"expected distinct group_names; got {levels}")
-    index = {level: c for c, level in enumerate(levels)}
-    strangers = sorted({str(label) for label in labels if label not in index})
-    if strangers:
-        raise ValueError(f"expected every label among group_names {levels}; got {', '.join(strangers[:5])} as well")
-    membership = np.zeros((N, len(levels)))
-    membership[np.arange(N), [index[label] for label in labels]] = 1
-    return membership, levels
 
 
 def _check_names(what: str, names: Sequence[Any] | None, length: int | None) -> list[Any]:

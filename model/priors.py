@@ -12,7 +12,7 @@ and either what V is given λ, which is enough for SVI and NUTS,
     conditional(lam, data)  a NumPyro distribution that broadcasts to components × samples
 
 or closed forms as well, and with a Gamma for hyperprior every algorithm: v_iτ ~ Gamma with this shape and rate, where
-the rate of every v is one of the λ (or known, without λ).
+the rate of every v is one of the λ (or known, without λ), or the average over λ with the weights of `data.membership`.
 
     shape                   of v
     rates(lam, data)        the rate of each v, components × samples or what broadcasts to it
@@ -43,6 +43,8 @@ class Grouped(Protocol):
 
     @property
     def membership(self) -> Array: ...  # noqa: D102 (as in `Data`)
+    @property
+    def several(self) -> Array | None: ...  # noqa: D102 (as in `Data`)
 
 
 class Gamma(NamedTuple):
@@ -165,11 +167,11 @@ class GroupSparse(NamedTuple):
         return 1.0
 
     def rates(self, lam: Array, data: Grouped) -> Array:
-        """r_iτ = Σ_c λ_ic Δ_τc, as every sample has one group."""
+        """r_iτ = Σ_c λ_ic Δ_τc: the λ of the sample's group, or their average over its groups."""
         return lam @ data.membership.T
 
     def collect(self, V: Array, data: Grouped) -> Array:
-        """Σ_{τ∈c} v_iτ."""
+        """Σ_τ v_iτ Δ_τc: the sum over the samples of the group."""
         return V @ data.membership
 
 

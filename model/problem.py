@@ -35,6 +35,8 @@ def prepare(data: Data, priors: Priors, rank: int | None = None) -> tuple[Data, 
     if "group" in family.axes and data.num_groups == 0:
         name = type(family).__name__
         raise ValueError(f"expected data with groups, as_data(X, groups), for a {name} prior; got data without")
+    if "group" not in family.axes:  # then nothing depends on labels, known or not
+        data = data._replace(labels=None)
     hyper = family if family.hyperprior is None else family.hyperprior
     matrices = _parameters("dictionary", priors.dictionary, ("feature", "component"))
     matrices |= _parameters("coefficients", hyper, family.axes)

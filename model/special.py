@@ -16,6 +16,7 @@ logarithm, and computes the rest again: `digamma` ends with its division, so tha
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -121,3 +122,31 @@ def _series(coefficients: list[float], r2: Array) -> Array:
     for c in coefficients[-2::-1]:
         value = value * r2 + c
     return value
+
+
+def shape_of_gap(gap: Array) -> Array:
+    """The a of log a − ψ(a) = gap > 0: between 1/(2 gap) and 1/gap, as a (log a − ψ(a)) falls from 1 to ½."""
+
+    def excess(u: Array) -> Array:
+        share = jnp.clip(jnp.exp(u) * (u - digamma(jnp.exp(u))), 0.5, 1.0)
+        return jnp.log(share) - u - jnp.log(gap)
+
+    return jnp.clip(_newton(excess, -jnp.log(gap)), 0.5 / gap, 1 / gap)
+
+
+def inverse_digamma(value: Array) -> Array:
+    """The a of ψ(a) = value, from Minka's start."""
+    euler = np.euler_gamma
+    large = value >= -2.22
+    u = jnp.where(large, jnp.log(jnp.exp(value) + 0.5), -jnp.log(-jnp.where(large, -2.22, value) - euler))
+    return _newton(lambda u: digamma(jnp.exp(u)) - value, u)
+
+
+def _newton(f: Callable[[Array], Array], u: Array) -> Array:
+    """The a = exp(u) of f(u) = 0: in log a it is positive, and the f above are nearly straight."""
+
+    def step(_: int, u: Array) -> Array:
+        value, slope = jax.jvp(f, (u,), (jnp.ones_like(u),))
+        return u - value / slope
+
+    return jnp.exp(jax.lax.fori_loop(0, 5, step, u))

@@ -1,0 +1,159 @@
+"""Which groups a sample is of: one, several, or unknown, with what is believed about it beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from .checks import positive
+from .types import Array
+
+SEVERAL = (set, frozenset, list, tuple)
+
+
+class Dirichlet(NamedTuple):
+    """A prior over the shares of groups, π ~ Dirichlet(u), from which labels are drawn, z ~ Categorical(π).
+
+    u: one positive number per group, for a π that all samples share, those with known labels too; or samples × groups,
+        the paper's U, for a π_τ of its own for every sample whose label is unknown. In the latter case π_τ could as
+        well be integrated out, which leaves the weights u_τ / Σ_c u_τc: `as_data(..., label_prior=U)`.
+    """
+
+    u: Array
+
+
+class Labels(NamedTuple):
+    """What there is to say of labels when they are not all known, or not all single; None in `Data` otherwise.
+
+    unknown: of every sample, 1 if its label is unknown and 0 if not.
+    weights: π, of the samples with unknown labels in their order, × groups; each row adds up to 1.
+    dirichlet: u of a `Dirichlet`: of groups, if it is shared, else of the samples with unknown labels × groups; None
+        when π is known.
+    several: of every sample, 1 if it has several labels and 0 if not; None when none has.
+    """
+
+    unknown: Array
+    weights: Array
+    dirichlet: Array | None = None
+    several: Array | None = None
+
+    @property
+    def num_unknown(self) -> int:
+        """M, how many labels are unknown."""
+        return int(self.weights.shape[0])
+
+
+def read_labels(
+    groups: Any, shape: tuple[int, int], group_names: Sequence[Any] | None, label_prior: Any
+) -> tuple[np.ndarray, list[Any], Labels | None]:
+    """Membership (samples × groups), the names of its columns, and what is out of the ordinary.
+
+    Membership is 1 at a known label, 1/n at each of n known labels, and π where the label is unknown.
+
+    Args:
+        groups: as in `as_data`, likewise group_names and label_prior.
+        shape: of X, features × samples.
+        group_names: all groups there are.
+        label_prior: of unknown labels.
+    """
+    N = shape[1]
+    sets, levels = _sets(groups, shape, group_names)
+    membership = np.zeros((N, len(levels)))
+    index = {level: c for c, level in enumerate(levels)}
+    for t, labels in enumerate(sets):
+        for label in labels:
+            membership[t, index[label]] = 1 / len(labels)
+    unknown = np.array([len(labels) == 0 for labels in sets])
+    several = np.array([len(labels) > 1 for labels in sets])
+    weights, u = _read_prior(label_prior, unknown, len(levels))
+    if not (unknown.any() or several.any()):
+        return membership, levels, None
+    membership[unknown] = weights
+    return membership, levels, Labels(unknown, weights, u, several if several.any() else None)
+
+
+def _sets(
+    groups: Any, shape: tuple[int, int], group_names: Sequence[Any] | None
+) -> tuple[list[list[Any]], list[Any]]:
+    """The labels of every sample, none if they are unknown, and all labels there are, in order."""
+    F, N = shape
+    no_sequence = isinstance(groups, (str, bytes, set, frozenset, Mapping)) or not hasattr(groups, "__len__")
+    if no_sequence or getattr(groups, "ndim", 1) == 0:
+        raise ValueError(f"expected groups to be a sequence, one label per sample; got {type(groups).__name__}")
+    if getattr(groups, "ndim", 1) == 2:
+        return _columns(groups, N, group_names)
+    if getattr(groups, "ndim", 1) != 1:
+        raise ValueError(f"expected one label per sample, or a matrix samples × groups; got {groups.ndim} dimensions")
+    if len(groups) == F != N:
+        raise ValueError(f"expected one label for each of the {N} samples; got {F}, as many as rows: transpose X?")
+    if len(groups) != N:
+        raise ValueError(f"expected groups to hold one label for each of the {N} samples; got {len(groups)}")
+    labels = list(np.asarray(groups)) if hasattr(groups, "dtype") else list(groups)
+    sets = [list(dict.fromkeys(label)) if isinstance(label, SEVERAL) else [label] for label in labels]
+    for t, some in enumerate(sets):
+        if any(np.ndim(label) != 0 or isinstance(label, (set, frozenset)) for label in some):
+            raise ValueError(f"expected a label, or a set of labels, per sample; got {labels[t]!r} for sample {t}")
+        if len(some) > 1 and any(pd.isna(label) for label in some):
+            raise ValueError(f"expected known labels in a set of several; got {labels[t]!r} for sample {t}")
+    sets = [[label for label in some if not pd.isna(label)] for some in sets]
+    try:
+        levels = sorted({label for some in sets for label in some})
+    except TypeError as error:
+        raise ValueError(f"expected labels of one sortable kind; got a mixture ({error})") from None
+    if group_names is not None:
+        levels = _distinct(group_names)
+        strangers = sorted({str(label) for some in sets for label in some if label not in set(levels)})
+        if strangers:
+            raise ValueError(f"expected every label among group_names {levels}; got {', '.join(strangers[:5])} as well")
+    if not levels:
+        raise ValueError("expected a known label, or group_names for what labels there are; got neither")
+    return sets, levels
+
+
+def _columns(groups: Any, N: int, group_names: Sequence[Any] | None) -> tuple[list[list[Any]], list[Any]]:
+    """The same from a matrix samples × groups of 0 and 1."""
+    said = f"expected a matrix of 0 and 1, {N} samples × groups (two or more)"
+    matrix = np.asarray(groups)
+    if len(matrix) != N or matrix.shape[1] < 2:
+        raise ValueError(f"{said}; got shape {matrix.shape}")
+    if matrix.dtype.kind not in "biuf" or not ((matrix == 0) | (matrix == 1)).all():
+        raise ValueError(f"{said}; got other values (weights of unknown labels are label_prior's)")
+    if group_names is None:
+        group_names = list(groups.columns) if hasattr(groups, "columns") else list(range(matrix.shape[1]))
+    levels = _distinct(group_names)
+    if len(levels) != matrix.shape[1]:
+        raise ValueError(f"expected a name for each of the {matrix.shape[1]} columns of groups; got {len(levels)}")
+    return [[levels[c] for c in np.flatnonzero(row)] for row in matrix], levels
+
+
+def _distinct(names: Any) -> list[Any]:
+    if isinstance(names, (str, bytes)) or np.ndim(names) != 1:
+        raise ValueError(f"expected group_names to be a sequence of names; got {names!r}")
+    if len(set(names)) != len(names):
+        raise ValueError(f"expected distinct group_names; got {list(names)}")
+    return list(names)
+
+
+def _read_prior(prior: Any, unknown: np.ndarray, C: int) -> tuple[np.ndarray, np.ndarray | None]:
+    """π of the samples with unknown labels, and u if π has a Dirichlet prior."""
+    N, M = len(unknown), int(unknown.sum())
+    if prior is None:
+        return np.full((M, C), 1 / C), None
+    given = prior.u if isinstance(prior, Dirichlet) else prior
+    what = "the u of a Dirichlet" if isinstance(prior, Dirichlet) else "label_prior"
+    try:
+        values = np.asarray(given, float)
+    except (TypeError, ValueError):
+        raise ValueError(f"expected {what} to hold numbers; got {given!r}") from None
+    if values.shape not in ((C,), (N, C)):
+        raise ValueError(f"expected {what} of shape {(C,)}, groups, or {(N, C)}, samples × groups; got {values.shape}")
+    rows = values if values.ndim == 1 else values[unknown]
+    if isinstance(prior, Dirichlet):
+        positive(what, rows)
+    elif not (np.isfinite(rows) & (rows >= 0)).all() or not rows.any(axis=-1).all():
+        raise ValueError(f"expected {what} to hold weights ≥ 0, some of every sample > 0; got others")
+    weights = np.broadcast_to(rows / rows.sum(axis=-1, keepdims=True), (M, C))
+    return weights, rows if isinstance(prior, Dirichlet) else None
