@@ -183,14 +183,15 @@ def permute(posterior: Posterior, order: np.ndarray) -> Posterior:
     """The components of all factors in this order."""
 
     def move(site: str, factor: Any) -> Any:
-        if factor is None:
-            return None
         shape = np.shape(factor.mean)  # parameters may be of fewer dimensions, a loading has one more
         full = [x if np.ndim(x) >= 2 else np.broadcast_to(x, shape) for x in factor]
         size = len(order)
         return type(factor)(*(x if x.shape[AXIS[site]] != size else x.take(order, axis=AXIS[site]) for x in full))
 
-    return Posterior(*(move(site, factor) for site, factor in posterior._asdict().items()))
+    moved = posterior._replace(**{site: move(site, factor) for site, factor in posterior.sites.items()})
+    if moved.labels is None or moved.labels.V is None:
+        return moved
+    return moved._replace(labels=moved.labels._replace(V=move("V", moved.labels.V)))
 
 
 def _permute_priors(priors: Priors | None, order: np.ndarray) -> Priors | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,17 +13,20 @@ from sklearn.exceptions import ConvergenceWarning
 
 from ..model.checks import whole
 from ..model.conjugacy import rate_shape, require_closed_forms
-from ..model.data import Data
+from ..model.data import Data, take
 from ..model.missing import fingerprint
-from ..model.priors import Priors
+from ..model.priors import Gamma, Priors
 from ..model.problem import prepare
+from ..model.special import shape_of_gap
 from ..model.types import Array
 from .bound import bound, paper_bound, paper_bound_gap
 from .components import warn_of_dead
-from .engine import Plan, State, plain, run_batch, run_one
+from .engine import Plan, State, plain, run_batch, run_one, temper
+from .fold_in import fold_in
 from .hyper import Learn, learn, tie
+from .labels import FORMS, is_unknown, unknown_of
 from .poisson import Observed, observe
-from .posterior import Fit, Posterior, Transposed, match, rank_of, transposed
+from .posterior import Fit, LabelPosterior, Posterior, Transposed, match, rank_of, transposed
 from .starts import Start, fill, first_moments, start, start_at_shape
 from .sweep import Moments, moments, sweep
 
@@ -41,6 +44,7 @@ def init(
     start: Start | Posterior | Fit | None = None,
     init: str = "random",
     rank: int | None = None,
+    labels: Labelling | None = None,
 ) -> State:
     """The state before the first sweep; the arguments are those of `run`.
 
@@ -52,17 +56,73 @@ def init(
         rank = rank_of(begun)
     ready, hyper, K = prepare(data, priors, rank)
     require_closed_forms(hyper, "coordinate ascent")
+    how = labelling() if labels is None else labels
+    unknown = is_unknown(ready)
+    given = isinstance(begun, Posterior)
+    if unknown and not given and how.warm_start and data.known.any() and not (begun and begun.T is not None and begun.V is not None):
+        begun = _warm(data, priors, K, key, begun, init)
     if isinstance(begun, Posterior):
-        m = jax.jit(moments)(observe(ready), transposed(match(begun, ready, hyper, K)))
+        if unknown and begun.labels is None:
+            begun = _with_labels(begun, ready)
+        m = jax.jit(moments)(observe(ready, how.form), hyper, transposed(match(begun, ready, hyper, K), how.form))
     else:
-        m = first_moments(fill(begun, data, priors, K, key, init), data.mask, ready.X.dtype)
+        m = first_moments(fill(begun, data, priors, K, key, init), ready, ready.X.dtype, how.form)
     zero = jnp.zeros((), ready.X.dtype)
-    return State(m, _placeholder(ready, hyper, m), None, zero, zero, zero - 1)
+    state = State(m, _placeholder(ready, hyper, m), None, zero, zero, zero - 1)
+    if unknown and not given and how.tempering:
+        state = temper(observe(ready, how.form), hyper, state, how.tempering)
+    return state
+
+
+class Labelling(NamedTuple):
+    """How labels that are unknown are learned, as made by `labelling`."""
+
+    form: str
+    warm_start: bool
+    tempering: int
+
+
+def labelling(form: str = "structured", *, warm_start: bool = True, tempering: int = 20) -> Labelling:
+    """How labels that are unknown are learned.
+
+    Args:
+        form: of q.
+        warm_start: learn from labelled samples first.
+        tempering: sweeps.
+    """
+    return Labelling(form, warm_start, tempering)
+
+
+def _warm(data: Data, priors: Priors, K: int, key: Any, start: Any, init: str) -> Posterior:
+    """What samples with labels say, each for as many as there are without, and the others folded in."""
+    known, without = np.flatnonzero(data.known), np.flatnonzero(~data.known)
+    N = data.num_samples
+    times = max(1, round(N / len(known)))
+    labelled = take(data, np.tile(known, times))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fit = run(labelled, priors, key=key, start=start, init=init, rank=K, max_steps=300, tol=1e-5)
+    T, V, lam, _ = fit.posterior
+    folded = fold_in(take(data, without), fit, priors, max_steps=100, tol=1e-5)
+    z = np.asarray(data.labels.weights)
+    E, L = (np.einsum("ckm,mc->km", np.asarray(x, float), z) for x in (folded.V.mean, folded.V.log_mean))
+    a = np.asarray(shape_of_gap(jnp.maximum(jnp.asarray(np.log(E) - L), 1e-6)))
+    whole = [np.zeros((K, N)) for _ in range(2)]
+    for x, old, new in zip(whole, V, (a, E / a), strict=True):
+        x[:, known], x[:, without] = np.asarray(old)[:, : len(known)], new
+    u = unknown_of(prepare(data, priors, K)[0], "structured")
+    labels = LabelPosterior(np.asarray(data.membership), u.dirichlet(jnp.asarray(z, u.log_weights.dtype)), folded.V, data.labels.unknown)
+    return Posterior(T, Gamma(*whole), lam, labels)
+
+
+def _with_labels(posterior: Posterior, data: Data) -> Posterior:
+    u = unknown_of(data, "structured")
+    return posterior._replace(labels=LabelPosterior(data.membership, u.dirichlet(data.labels.weights), None, data.labels.unknown))
 
 
 def _placeholder(data: Data, priors: Priors, m: Moments) -> Transposed:
     """Factors of the shapes that a sweep gives them: their scales are only as large as the priors make them."""
-    shapes, _ = jax.eval_shape(lambda: sweep(observe(data), priors, m))
+    shapes, _ = jax.eval_shape(lambda: sweep(observe(data, _form(m, data)), priors, m))
     factors: Transposed = jax.tree.map(lambda s: jax.device_put(np.ones(s.shape, s.dtype)), shapes)
     return factors
 
@@ -83,7 +143,11 @@ def _see(data: Data, priors: Priors, state: State, learn: Learn | None = None) -
         of_V = rate_shape(priors.coefficients, data, K) or (K, data.num_samples)
         tied = tie(priors, learn, {"dictionary": (data.num_features, K), "coefficients": of_V})
         state = state._replace(factors=_placeholder(data, tied, state.moments), priors=tied)
-    return observe(data), priors, state
+    return observe(data, _form(state.moments, data)), priors, state
+
+
+def _form(m: Moments, data: Data) -> str:
+    return "mean_field" if len(m.V) == data.num_samples else "structured"
 
 
 def run(
@@ -98,6 +162,7 @@ def run(
     tol: float | None = 1e-6,
     accelerate: bool = True,
     learn: Learn | None = None,
+    labels: Labelling | None = None,
     callback: Callable[[Fit], object] | None = None,
 ) -> Fit:
     """Fit the mean field by sweeps of coordinate ascent.
@@ -133,7 +198,7 @@ def run(
     _check_options(max_steps, tol, accelerate, learn)
     if callback is not None and not callable(callback):
         raise ValueError(f"expected callback to be a function of a Fit; got {callback!r}")
-    state = _init(data, priors, key=key, start=start, init=init, rank=rank)
+    state = _init(data, priors, key=key, start=start, init=init, rank=rank, labels=labels)
     seen, hyper, state = _see(data, priors, state, learn)
     plan = Plan(priors, max_steps, tol, accelerate, learn)
     fit = run_one(seen, hyper, state, plan, callback)._replace(data=fingerprint(data))
@@ -156,6 +221,7 @@ def run_many(
     tol: float | None = 1e-6,
     accelerate: bool = True,
     learn: Learn | None = None,
+    labels: Labelling | None = None,
     batch: bool | None = None,
 ) -> list[Fit]:
     """One fit for each key: restarts on the same data, or folds of equal shape.
@@ -203,7 +269,7 @@ def run_many(
     if len({d.mask is None for d in datas}) > 1:  # then all have one
         datas = [d if d.mask is not None else d._replace(mask=np.ones(d.X.shape, bool)) for d in datas]
     of = [datas[0]] * len(keys) if shared else datas
-    states = [_init(d, priors, key=k, start=start, init=init, rank=rank) for d, k in zip(of, keys, strict=True)]
+    states = [_init(d, priors, key=k, start=start, init=init, rank=rank, labels=labels) for d, k in zip(of, keys, strict=True)]
     seen, hypers, ready = zip(*(_see(d, priors, states[0], learn) for d in datas), strict=True)
     states = [state._replace(factors=ready[0].factors, priors=ready[0].priors) for state in states]
     plan = Plan(priors, max_steps, tol, accelerate, learn)

@@ -168,8 +168,8 @@ def run_one(
 
     def fit() -> Fit:
         """The result so far. The bound now is what one more sweep would form first."""
-        _, progress = each(data, priors, _own(state), 0, 1, last, threshold)
-        return _fit(state, elbos, progress.optimum, stop, plan)
+        after, progress = each(data, priors, _own(state), 0, 1, last, threshold)
+        return _fit(_settled(state, after), elbos, progress.optimum, stop, plan)
 
     while done < plan.max_steps and not stop:
         state, progress = each(data, priors, state, done, plan.max_steps, last, threshold)
@@ -196,14 +196,34 @@ def run_batch(data: Observed, priors: Priors, state: State, plan: Plan, shared: 
         for r in range(R):
             elbos[r].append(np.asarray(progress.record[r], float)[: n[r]])
         done, stop = done + n, stop | np.asarray(progress.stop)
-    _, progress = each(data, priors, _own(state), 0 * done, 0 * done + 1, last, threshold)
+    after, progress = each(data, priors, _own(state), 0 * done, 0 * done + 1, last, threshold)
+    state = _settled(state, after)
     states = [jax.tree.map(lambda x, r=r: x[r], state) for r in range(R)]
     return [_fit(states[r], elbos[r], progress.optimum[r], bool(stop[r]), plan) for r in range(R)]
 
 
 def _own(state: State) -> State:
-    """The state with its factors' own moments, not those that momentum made of them."""
-    return state if state.reached is None else state._replace(moments=state.reached)
+    """The state with its factors' own moments, not those that momentum made of them; the next sweep is kept."""
+    return state if state.reached is None else state._replace(moments=state.reached, momentum=0 * state.momentum)
+
+
+def _settled(state: State, after: State) -> State:
+    """The state with q(z) at its optimum, which in the structured form the sweep after it finds first."""
+    labels = state.factors.labels
+    if labels is None or state.moments.labels.rows is None:
+        return state
+    labels = labels._replace(z=after.factors.labels.z)
+    return state._replace(factors=state.factors._replace(labels=labels))
+
+
+@partial(jax.jit, static_argnames="sweeps")
+def temper(data: Observed, priors: Priors, state: State, sweeps: int) -> State:
+    """Plain sweeps with β from 0 towards 1, so that what is believed about labels grows sure but slowly."""
+
+    def one(state: State, beta: Array) -> tuple[State, None]:
+        return plain(data._replace(unknown=data.unknown._replace(beta=beta)), priors, state)[0], None
+
+    return jax.lax.scan(one, state, jnp.linspace(0, 1, sweeps, endpoint=False, dtype=state.bound.dtype))[0]
 
 
 def _begin(state: State, tol: float | None, accelerate: bool) -> tuple[State, Array, Array]:

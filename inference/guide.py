@@ -55,7 +55,7 @@ def guide(posterior: Posterior | Fit, *, together: bool = False) -> Callable[...
         lam = None if posterior.lam is None else _param("lam", posterior.lam)
         q = Posterior(_param("T", posterior.T), _param("V", posterior.V), lam)
         feature, sample = numpyro.plate("feature", F, dim=-2), numpyro.plate("sample", N, dim=-1)
-        sites = {site: factor for site, factor in q._asdict().items() if factor is not None}
+        sites = q.sites
         if isinstance(q.T, Correlated) or (together and isinstance(q.T, Gamma)):
             each = _together(sites)
         else:

@@ -139,6 +139,13 @@ def is_unknown(data: Data) -> bool:
     return data.labels is not None and data.labels.num_unknown > 0
 
 
+def form_of(posterior: Any, data: Data) -> str:
+    """The form of q that a posterior has for samples without a label."""
+    if is_unknown(data) and posterior.labels is None:
+        raise ValueError("expected a posterior of data in which labels are unknown, with z; got one without")
+    return "mean_field" if posterior.labels is None or posterior.labels.V is None else "structured"
+
+
 def unknown_of(data: Data, form: str) -> Unknown:
     """What sweeps read of `data.labels`, in which some are unknown; β is 1."""
     labels: Labels = data.labels  # type: ignore[assignment]  # there are some

@@ -192,8 +192,7 @@ def _drawn(key: Array, q: Posterior, data: Data, priors: Priors) -> Sites:
         drawn = handlers.seed(guide(q), key)(data, priors, rank=rank_of(q))
         return {site: positive(values) for site, values in drawn.items()}
     rng = np.random.default_rng(np.asarray(check_key(key)))
-    factors = {site: factor for site, factor in q._asdict().items() if factor is not None}
-    return {site: positive(jnp.asarray(rng.gamma(*f), f.a.dtype)) for site, f in factors.items()}
+    return {site: positive(jnp.asarray(rng.gamma(*f), f.a.dtype)) for site, f in q.sites.items()}
 
 
 def _filled(means: Start, given: Start | None, data: Data, priors: Priors) -> Sites:

@@ -12,10 +12,28 @@ from scipy.special import kl_div
 from ..model.conjugacy import rate_shape
 from ..model.data import Data
 from ..model.priors import Gamma, Priors
+from ..model.special import shape_of_gap
+from ..model.types import Array
+from .labels import LabelFactors
 
 # Gamma; from other families of SVI also LogNormal, Correlated and Point. They share mean, log_mean and distribution(),
 # but closed forms read a and b: a union would only move the imprecision into casts at every use.
 Factor: TypeAlias = Any
+
+
+class LabelPosterior(NamedTuple):
+    """What a fit says of labels that were unknown.
+
+    z: q(z_τ = c), samples × groups; of samples whose labels are known, these.
+    pi: concentrations of q(π), of groups, or of the samples without a label × groups; None if π was known.
+    V: q(v_τ | z_τ = c), groups × components × samples without a label; None in the mean field.
+    unknown: of every sample, 1 if its label was unknown.
+    """
+
+    z: Array
+    pi: Array | None
+    V: Gamma | None
+    unknown: Array
 
 
 class Posterior(NamedTuple):
@@ -24,6 +42,8 @@ class Posterior(NamedTuple):
     T: features × components.
     V: components × samples.
     lam: components × groups, or as the family of coefficients has it; None for one without λ.
+    labels: what is said of labels that were unknown; None if there were none. If V depends on them there
+        (`labels.V`), the V above has for such a sample Gammas with the same E[v] and E[log v] as Σ_c q(z = c) q(v | c).
 
     The other families of `svi.run` have other factors here (see `factors`), read in the same way.
     """
@@ -31,29 +51,87 @@ class Posterior(NamedTuple):
     T: Factor
     V: Factor
     lam: Factor | None
+    labels: LabelPosterior | None = None
+
+    @property
+    def z(self) -> Array | None:
+        """The probabilities of labels, samples × groups; None if no label was unknown."""
+        return None if self.labels is None else self.labels.z
+
+    @property
+    def sites(self) -> dict[str, Factor]:
+        """The factors of T, V and λ by name, those that there are."""
+        return {site: getattr(self, site) for site in ("T", "V", "lam") if getattr(self, site) is not None}
 
 
 class Transposed(NamedTuple):
     """The same the way round in which sweeps hold them (see `poisson`): samples first, features last.
 
     T: components × features; its scale may be one number per component.
-    V: samples × components.
+    V: samples × components; if labels are unknown, in the order that `labels` says.
     lam: components × groups, or as the family of coefficients has it; None for one without λ.
+    labels: q(z) and q(π), if labels are unknown; None otherwise.
     """
 
     T: Gamma
     V: Gamma
     lam: Gamma | None
+    labels: LabelFactors | None = None
 
     @property
     def posterior(self) -> Posterior:
         """As users read them."""
-        return Posterior(_turned(self.T), _turned(self.V), self.lam)
+        if self.labels is None:
+            return Posterior(_turned(self.T), _turned(self.V), self.lam)
+        V, given = _by_sample(self.V, self.labels)
+        labels = LabelPosterior(self.labels.full(), self.labels.pi, given, self.labels.unknown)
+        return Posterior(_turned(self.T), _turned(V), self.lam, labels)
 
 
-def transposed(posterior: Posterior) -> Transposed:
-    """As sweeps hold them."""
-    return Transposed(_turned(posterior.T), _turned(posterior.V), posterior.lam)
+@jax.jit
+def _by_sample(rows: Gamma, labels: LabelFactors) -> tuple[Gamma, Gamma | None]:
+    """q(V), samples × components in their own order, and q(v | z) of those without a label, if the rows have it."""
+    (M, C), N, K = labels.z.shape, len(labels.unknown), rows.a.shape[1]
+    known, without = (jnp.nonzero(labels.unknown == flag, size=n)[0] for flag, n in ((0, N - M), (1, M)))
+    rows = rows.broadcast(*rows.a.shape)
+    last, given = Gamma(*(x[N - M :] for x in rows)), None
+    if len(rows.a) == N - M + M * C and C > 1:
+        given = Gamma(*(x.reshape(M, C, K) for x in last))
+        last = _matched(given, labels.z)
+        given = Gamma(*(jnp.transpose(x, (1, 2, 0)) for x in given))
+    whole = (jnp.zeros((N, K), rows.a.dtype).at[known].set(x[: N - M]).at[without].set(y) for x, y in zip(rows, last, strict=True))
+    return Gamma(*whole), given
+
+
+def _matched(given: Gamma, z: Array) -> Gamma:
+    """The Gammas with the E[v] and E[log v] of Σ_c q(z = c) q(v | c): of all Gammas the nearest to it, by KL(· ‖ Gamma)."""
+    E, L = (jnp.einsum("mck,mc->mk", x, z) for x in (given.mean, given.log_mean))
+    a = shape_of_gap(jnp.maximum(jnp.log(E) - L, np.finfo(E.dtype).eps))
+    return Gamma(a, E / a)
+
+
+def transposed(posterior: Posterior, form: str = "structured") -> Transposed:
+    """As sweeps hold them, in this form if labels are unknown.
+
+    Args:
+        posterior: Gamma factors.
+        form: one of `labels.FORMS`; a structured one is made of a mean field by taking its q(v) for every group.
+    """
+    if posterior.labels is None:
+        return Transposed(_turned(posterior.T), _turned(posterior.V), posterior.lam)
+    known, without = (np.flatnonzero(np.asarray(posterior.labels.unknown) == flag) for flag in (0, 1))
+    (z, pi, given, unknown), V = posterior.labels, _turned(posterior.V)
+    C = z.shape[1]
+
+    def rows(of_sample: Array, of_candidate: Array | None) -> Array:
+        last = np.repeat(of_sample[without], C if form == "structured" else 1, axis=0)
+        if form == "structured" and of_candidate is not None:
+            last = np.transpose(of_candidate, (2, 0, 1)).reshape(last.shape)
+        return jax.device_put(np.concatenate([of_sample[known], last]))
+
+    each = (rows(np.asarray(x), None if given is None else np.asarray(y)) for x, y in zip(V, given or V, strict=True))
+    factors = LabelFactors(z[without], pi, z, unknown)
+    return Transposed(_turned(posterior.T), Gamma(*each), posterior.lam, factors)
 
 
 def _turned(gamma: Gamma) -> Gamma:
@@ -119,7 +197,7 @@ def divergence(result: Any, data: Data) -> float:
 
 def match(posterior: Posterior, data: Data, priors: Priors, rank: int, kind: type | tuple = Gamma) -> Posterior:
     """The posterior in the precision of the data, if its factors are of this kind and fit the problem."""
-    other = {type(q).__name__ for q in posterior if q is not None and not isinstance(q, kind)}
+    other = {type(q).__name__ for q in posterior.sites.values() if not isinstance(q, kind)}
     if other:
         raise ValueError(
             f"expected Gamma factors, which closed forms need; got {', '.join(sorted(other))} "
@@ -129,8 +207,11 @@ def match(posterior: Posterior, data: Data, priors: Priors, rank: int, kind: typ
     size = rate_shape(priors.coefficients, data, rank)
     if size is not None:
         shapes["lam"] = size
-    found = {site: np.shape(q.mean) for site, q in posterior._asdict().items() if q is not None}
+    found = {site: np.shape(q.mean) for site, q in posterior.sites.items()}
     if found != shapes:
         raise ValueError(f"expected a posterior of shapes {shapes} for these data and priors; got {found}")
+    said = None if posterior.labels is None else np.asarray(posterior.labels.unknown, bool)
+    if said is not None and ((~data.known).tolist() != said.tolist() or posterior.z.shape[1] != data.num_groups):
+        raise ValueError("expected a posterior of data in which the same labels are unknown; got another")
     cast: Posterior = jax.tree.map(lambda x: jnp.asarray(x, data.X.dtype), posterior)
     return cast

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ..model.conjugacy import prior_mean, rate_shape, stand_in, update
@@ -13,6 +14,7 @@ from ..model.priors import Gamma, Priors, canonical, is_grouped
 from ..model.problem import prepare
 from ..model.structures import served
 from ..model.types import Array
+from .labels import Believed, is_unknown, order, unknown_of
 from .sweep import Moments
 
 
@@ -98,13 +100,14 @@ def fill(start: Start | None, data: Data, priors: Priors, K: int, key: Array | N
     return Start(T if given.T is None else given.T, V if given.V is None else given.V, lam)
 
 
-def first_moments(means: Start, mask: Array | None, dtype: Any) -> Moments:
+def first_moments(means: Start, data: Data, dtype: Any, form: str = "structured") -> Moments:
     """What the first sweep reads: exp E[log] = E + 1e-12, as in the paper's program.
 
     Args:
         means: of T, V and λ.
-        mask: features × samples; None when all of X was seen.
+        data: as `prepare` leaves them.
         dtype: of the sweep.
+        form: of q for samples without a label, which at first are as likely of each group as the prior says.
     """
     T, V, lam = (np.asarray(mean, float) if mean is not None else np.ones(()) for mean in means)
 
@@ -112,8 +115,16 @@ def first_moments(means: Start, mask: Array | None, dtype: Any) -> Moments:
         return jax.device_put(np.log(np.maximum(x, 1e-30)).astype(dtype))  # all sums and rates may be 0
 
     rates = None if means.lam is None else log(lam)
-    exposure = V.sum(axis=1, keepdims=True) if mask is None else V @ np.asarray(mask, float).T
-    return Moments(log(T.T + 1e-12), log(V.T + 1e-12), log(exposure), rates)
+    exposure = V.sum(axis=1, keepdims=True) if data.mask is None else V @ np.asarray(data.mask, float).T
+    begun = Moments(log(T.T + 1e-12), log(V.T + 1e-12), log(exposure), rates, None if data.several is None else rates)
+    if not is_unknown(data):
+        return begun
+    rows = order(data.labels, data.num_samples, form)
+    labels = Believed(unknown_of(data, form).log_weights, data.labels.weights, None)
+    begun = begun._replace(V=begun.V[rows], labels=labels)
+    if form != "structured":
+        return begun
+    return begun._replace(exposure=begun.V, labels=labels._replace(rows=jnp.zeros(len(rows), dtype)))
 
 
 def _random(data: Data, priors: Priors, K: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -134,13 +145,14 @@ def _groups(data: Data, priors: Priors, K: int, rng: np.random.Generator) -> tup
     if not is_grouped(priors):
         raise ValueError("expected coefficients with groups for init='groups'; got a family without λ of groups")
     X, membership = _complete(data), np.asarray(data.membership)
+    sure = np.where(data.known[:, None], membership, 0)
     rate = family.hyperprior
     serves = served(rate, data.group_sizes, K) if isinstance(rate, Gamma) else np.ones((K, data.num_groups), bool)
     if serves.all():
         serves = np.arange(data.num_groups) == (np.arange(K) * data.num_groups // K)[:, None]
     T = np.empty((X.shape[0], K))
     for i, row in enumerate(serves):
-        members = [np.flatnonzero(column) for column in membership.T[row] if column.any()] or [np.arange(X.shape[1])]
+        members = [np.flatnonzero(column) for column in sure.T[row] if column.any()] or [np.arange(X.shape[1])]
         few = np.concatenate([rng.choice(group, size=min(3, len(group)), replace=False) for group in members])
         T[:, i] = (X[:, few].mean(axis=1) + 1e-3 * X.mean()) * rng.uniform(0.5, 1.5, size=X.shape[0])
     at_home = serves @ membership.T > 0

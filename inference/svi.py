@@ -204,12 +204,12 @@ def _as(family: str, q: Posterior) -> Posterior:
             near = Correlated(near.loc, near.scale, jnp.zeros((_rank(q), *near.loc.shape), near.loc.dtype))
         return near
 
-    return Posterior(*map(convert, q))
+    return Posterior(*map(convert, q[:3]))
 
 
 def _rank(q: Posterior) -> int:
     """√dimension, NumPyro's choice."""
-    return round(math.sqrt(sum(np.size(factor.mean) for factor in q if factor is not None)))
+    return round(math.sqrt(sum(np.size(factor.mean) for factor in q.sites.values())))
 
 
 class Unplated(Messenger):
@@ -227,7 +227,7 @@ def _svi(family: str, q: Posterior, optimizer: Any, num_particles: int) -> SVI:
         guided: Any = guide(q, together=True)
     else:
         options = {"rank": len(q.T.factor)} if family == "lowrank" else {}
-        centre = {site: jnp.exp(f.log_mean) for site, f in q._asdict().items() if f is not None}
+        centre = {site: jnp.exp(f.log_mean) for site, f in q.sites.items()}
         guided = auto(Unplated(group_sparse_nmf), init_loc_fn=init_to_value(values=centre), **options)
     try:
         return SVI(group_sparse_nmf, guided, optimizer or numpyro.optim.Adam(0.02), Trace_ELBO(num_particles))

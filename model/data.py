@@ -136,6 +136,23 @@ def as_data(
     return Data(X, membership, names, seen, held_out, labels)
 
 
+def take(data: Data, samples: Array) -> Data:
+    """Some of the samples, as often as they are named, all of whose labels are known, or none.
+
+    Args:
+        data: as made by `as_data`.
+        samples: their indices.
+    """
+    X, mask = (None if x is None else x[:, samples] for x in (data.X, data.mask))
+    names = Names(data.names.feature, data.names.sample[samples], data.names.group)
+    labels = data.labels
+    if labels is not None:
+        several = None if labels.several is None else np.asarray(labels.several)[samples]
+        nothing = np.zeros(len(samples), bool), np.zeros((0, data.num_groups))
+        labels = Labels(*nothing, None, several) if several is not None and several.any() else None
+    return Data(X, data.membership[samples], names, mask, None, labels)
+
+
 def _check_matrix(X: Array, mask: Array | None) -> tuple[Array, np.ndarray | None, HeldOut | None]:
     if hasattr(X, "tocoo"):
         raise ValueError(f"expected X to be a dense array; got {type(X).__name__}")

@@ -415,7 +415,7 @@ def test_bound_with_an_older_q_of_S_equals_explicit_loops(family):
     old = cavi.run(data, priors, key=jax.random.key(0), max_steps=2, **PLAIN).posterior
     new = cavi.run(data, priors, start=old, max_steps=5, **PLAIN).posterior
     ready, hyper, _ = prepare(data, priors, 2)
-    seen, (m, moved) = observe(ready), (moments(observe(ready), transposed(q)) for q in (old, new))
+    seen, (m, moved) = observe(ready), (moments(observe(ready), hyper, transposed(q)) for q in (old, new))
     value = moved_log_ratio(allocate(seen, m.T, m.V), m, moved) + seen.base + prior_terms(seen, hyper, transposed(new))
     held = slow(data, priors, old)["p"]
     np.testing.assert_allclose(value, reference.bound(**slow(data, priors, new, held)), rtol=1e-12)

@@ -46,7 +46,7 @@ def slow(request):
             prior_T, prior_V = jax.tree.map(jnp.exp, (log_T, log_V))
             return reference.bound(data.X, z, *q, p, prior_T, prior_V)
 
-        m = moments(observe(ready), transposed(q))
+        m = moments(observe(ready), hyper, transposed(q))
         columns = 3 if request.param == "group sparse" else 4
         return request.param, hyper, transposed(q), m, columns, jax.jit(jax.grad(bound, argnums=(0, 1)))
 
