@@ -36,7 +36,7 @@ def prior_terms(data: Observed, priors: Priors, q: Transposed) -> Array:
     total = jnp.sum(terms)
     if q.lam is not None:
         total += jnp.sum(negative_kl(q.lam, expected(priors.coefficients.hyperprior)))
-    if data.unknown is not None:
+    if data.unknown is not None and q.labels is not None:
         total += data.unknown.dirichlet_terms(q.labels.pi)
         if weights is None:
             total += label_terms(q.labels.z, data.unknown.log_prior(q.labels.pi))

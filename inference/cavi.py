@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,26 +13,25 @@ from sklearn.exceptions import ConvergenceWarning
 
 from ..model.checks import whole
 from ..model.conjugacy import rate_shape, require_closed_forms
-from ..model.data import Data, take
+from ..model.data import Data, with_several
 from ..model.missing import fingerprint
-from ..model.priors import Gamma, Priors
+from ..model.priors import Priors
 from ..model.problem import prepare
-from ..model.special import shape_of_gap
 from ..model.types import Array
 from .bound import bound, paper_bound, paper_bound_gap
-from .components import warn_of_dead
+from .components import DeadComponentsWarning, warn_of_dead
 from .engine import Plan, State, plain, run_batch, run_one, temper
-from .fold_in import fold_in
 from .hyper import Learn, learn, tie
-from .labels import FORMS, is_unknown, unknown_of
+from .labelling import Labelling, is_warm, joined, label_posterior, labelled, labelling
+from .labels import form_of, is_unknown
 from .poisson import Observed, observe
-from .posterior import Fit, LabelPosterior, Posterior, Transposed, match, rank_of, transposed
-from .starts import Start, fill, first_moments, start, start_at_shape
+from .posterior import Fit, Posterior, Transposed, match, rank_of, transposed
+from .starts import Start, check_method, fill, first_moments, start, start_at_shape
 from .sweep import Moments, moments, sweep
 
 __all__ = [
-    "Learn", "Moments", "State", "bound", "init", "learn", "paper_bound", "paper_bound_gap", "run", "run_many", "start",
-    "start_at_shape", "step",
+    "Labelling", "Learn", "Moments", "State", "bound", "init", "labelling", "learn", "paper_bound", "paper_bound_gap",
+    "run", "run_many", "start", "start_at_shape", "step",
 ]  # fmt: skip
 
 
@@ -51,73 +50,35 @@ def init(
     Given means E become exp E[log] = E + 1e-12, as in the paper's program. The factors of the state are not yet
     meaningful: a start has means but no shapes.
     """
-    begun = start.posterior if isinstance(start, Fit) else start
+    begun: Any = start.posterior if isinstance(start, Fit) else start
     if isinstance(begun, Posterior) and rank is None:
         rank = rank_of(begun)
     ready, hyper, K = prepare(data, priors, rank)
     require_closed_forms(hyper, "coordinate ascent")
-    how = labelling() if labels is None else labels
-    unknown = is_unknown(ready)
-    given = isinstance(begun, Posterior)
-    if unknown and not given and how.warm_start and data.known.any() and not (begun and begun.T is not None and begun.V is not None):
-        begun = _warm(data, priors, K, key, begun, init)
+    check_method(init)
+    unknown, how = is_unknown(ready), labelling() if labels is None else labels
+    if unknown and isinstance(begun, Posterior):
+        begun = begun if begun.labels is not None else begun._replace(labels=label_posterior(ready))
+        how = labelling(form_of(begun, ready) if labels is None else labels.form, tempering=0)
+    elif unknown and is_warm(how, data, begun):
+        begun = _warm(data, ready, priors, K, key, begun, how)
     if isinstance(begun, Posterior):
-        if unknown and begun.labels is None:
-            begun = _with_labels(begun, ready)
         m = jax.jit(moments)(observe(ready, how.form), hyper, transposed(match(begun, ready, hyper, K), how.form))
     else:
         m = first_moments(fill(begun, data, priors, K, key, init), ready, ready.X.dtype, how.form)
     zero = jnp.zeros((), ready.X.dtype)
     state = State(m, _placeholder(ready, hyper, m), None, zero, zero, zero - 1)
-    if unknown and not given and how.tempering:
-        state = temper(observe(ready, how.form), hyper, state, how.tempering)
-    return state
+    return temper(observe(ready, how.form), hyper, state, how.tempering) if unknown and how.tempering else state
 
 
-class Labelling(NamedTuple):
-    """How labels that are unknown are learned, as made by `labelling`."""
-
-    form: str
-    warm_start: bool
-    tempering: int
-
-
-def labelling(form: str = "structured", *, warm_start: bool = True, tempering: int = 20) -> Labelling:
-    """How labels that are unknown are learned.
-
-    Args:
-        form: of q.
-        warm_start: learn from labelled samples first.
-        tempering: sweeps.
-    """
-    return Labelling(form, warm_start, tempering)
-
-
-def _warm(data: Data, priors: Priors, K: int, key: Any, start: Any, init: str) -> Posterior:
-    """What samples with labels say, each for as many as there are without, and the others folded in."""
-    known, without = np.flatnonzero(data.known), np.flatnonzero(~data.known)
-    N = data.num_samples
-    times = max(1, round(N / len(known)))
-    labelled = take(data, np.tile(known, times))
+def _warm(data: Data, ready: Data, priors: Priors, K: int, key: Any, start: Start | None, how: Labelling) -> Posterior:
+    """What the labelled samples say, and the others under it."""
+    given = None if start is None else start._replace(V=None)  # which is of all samples
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        fit = run(labelled, priors, key=key, start=start, init=init, rank=K, max_steps=300, tol=1e-5)
-    T, V, lam, _ = fit.posterior
-    folded = fold_in(take(data, without), fit, priors, max_steps=100, tol=1e-5)
-    z = np.asarray(data.labels.weights)
-    E, L = (np.einsum("ckm,mc->km", np.asarray(x, float), z) for x in (folded.V.mean, folded.V.log_mean))
-    a = np.asarray(shape_of_gap(jnp.maximum(jnp.asarray(np.log(E) - L), 1e-6)))
-    whole = [np.zeros((K, N)) for _ in range(2)]
-    for x, old, new in zip(whole, V, (a, E / a), strict=True):
-        x[:, known], x[:, without] = np.asarray(old)[:, : len(known)], new
-    u = unknown_of(prepare(data, priors, K)[0], "structured")
-    labels = LabelPosterior(np.asarray(data.membership), u.dirichlet(jnp.asarray(z, u.log_weights.dtype)), folded.V, data.labels.unknown)
-    return Posterior(T, Gamma(*whole), lam, labels)
-
-
-def _with_labels(posterior: Posterior, data: Data) -> Posterior:
-    u = unknown_of(data, "structured")
-    return posterior._replace(labels=LabelPosterior(data.membership, u.dirichlet(data.labels.weights), None, data.labels.unknown))
+        warnings.simplefilter("ignore", ConvergenceWarning)  # a start need not have converged
+        warnings.simplefilter("ignore", DeadComponentsWarning)  # which the run itself will warn of
+        fit = run(labelled(data), priors, key=key, start=given, init=str(how.warm_start), rank=K, tol=1e-5)
+    return joined(data, ready, fit, priors)
 
 
 def _placeholder(data: Data, priors: Priors, m: Moments) -> Transposed:
@@ -147,6 +108,7 @@ def _see(data: Data, priors: Priors, state: State, learn: Learn | None = None) -
 
 
 def _form(m: Moments, data: Data) -> str:
+    """The form of q that moments are of; of one group, or of known labels, both are the same."""
     return "mean_field" if len(m.V) == data.num_samples else "structured"
 
 
@@ -184,18 +146,26 @@ def run(
             its optimum.
         learn: which hyperparameters are learned with the factors, once a sweep, as made by `cavi.learn`; the fit's
             `priors` are then the learned ones, and what the bounds are with. None for none.
+        labels: how labels that are unknown are learned, as made by `cavi.labelling`, which says what None does; without
+            such labels it does not matter. `init` is then for fits without a warm start. What is found is in
+            `fit.posterior.z` and `fit.posterior.labels`; the sweeps that led there are not in `elbo`.
         callback: called with the `Fit` so far about every 25 sweeps, for progress and checkpoints.
 
     >>> from gsnmf.model import Gamma, Priors, as_data
     >>> data, priors = as_data([[3.0, 1.0], [0.0, 2.0]]), Priors(Gamma(1.0, 1.0), Gamma(1.0, 1.0))
     >>> run(data, priors, key=jax.random.key(0), rank=1).converged
     True
+    >>> from gsnmf.model import GroupSparse
+    >>> data = as_data([[9, 8, 1, 0, 7], [1, 0, 8, 9, 1]], ["a", "a", "b", "b", None])
+    >>> priors = Priors(Gamma(1.0, 1.0), GroupSparse(Gamma([[1.0, 9.0], [9.0, 1.0]], 1.0)))
+    >>> run(data, priors, key=jax.random.key(0)).posterior.z[4].argmax().item()
+    0
 
     Returns a `Fit`. With `accelerate=False, tol=None` it is exactly the paper's sweep, `max_steps` times. A run that
     does not reach its tolerance says so in `converged`, `message` and one `ConvergenceWarning`; one in which components
     came to explain nothing says so in a `DeadComponentsWarning` (see `in_use` and `prune`).
     """
-    _check_options(max_steps, tol, accelerate, learn)
+    _check_options(max_steps, tol, accelerate, learn, labels)
     if callback is not None and not callable(callback):
         raise ValueError(f"expected callback to be a function of a Fit; got {callback!r}")
     state = _init(data, priors, key=key, start=start, init=init, rank=rank, labels=labels)
@@ -237,6 +207,7 @@ def run_many(
         tol: as in `run`.
         accelerate: as in `run`.
         learn: as in `run`; each fit learns its own.
+        labels: as in `run`.
         batch: whether all fits are one batch under `jax.vmap`, each sweep one call for all of them, or are made one
             after another. None takes what is cheapest: a batch on accelerators, one after another on CPUs, where
             the products of one fit occupy all cores already and a batch has to be compiled anew for every size
@@ -251,7 +222,7 @@ def run_many(
     >>> max(fits, key=lambda fit: fit.elbo[-1]).posterior.T.mean.shape
     (2, 1)
     """
-    _check_options(max_steps, tol, accelerate, learn)
+    _check_options(max_steps, tol, accelerate, learn, labels)
     keys = list(keys) if isinstance(keys, (list, tuple)) or getattr(keys, "ndim", 0) > 0 else []
     if not keys:
         raise ValueError("expected several keys, jax.random.split(key, n); got none, or a single one")
@@ -259,17 +230,20 @@ def run_many(
     datas: list[Any] = [data] if isinstance(data, Data) else list(data) if isinstance(data, (list, tuple)) else [None]
     if not all(isinstance(d, Data) for d in datas):
         raise ValueError(f"expected Data, as made by as_data, or a list of them; got {type(data).__name__}")
-    shapes = {(*d.X.shape, tuple(d.names.group.tolist())) for d in datas}
+    shapes = {(*d.X.shape, tuple(d.names.group.tolist()), int((~d.known).sum())) for d in datas}
     if not shared and (len(datas) != len(keys) or len(shapes) > 1):
         raise ValueError(
-            f"expected one Data, or {len(keys)} of one shape with the same groups (features, samples, groups); "
-            f"got {len(datas)} of {sorted(shapes, key=str)}"
+            f"expected one Data, or {len(keys)} of one shape with the same groups (features, samples, groups, samples "
+            f"without a label); got {len(datas)} of {sorted(shapes, key=str)}"
         )
     batched = jax.default_backend() != "cpu" if batch is None else batch
     if len({d.mask is None for d in datas}) > 1:  # then all have one
         datas = [d if d.mask is not None else d._replace(mask=np.ones(d.X.shape, bool)) for d in datas]
+    if len({d.several is None for d in datas}) > 1:  # likewise
+        datas = [d._replace(labels=with_several(d)) for d in datas]
     of = [datas[0]] * len(keys) if shared else datas
-    states = [_init(d, priors, key=k, start=start, init=init, rank=rank, labels=labels) for d, k in zip(of, keys, strict=True)]
+    options = {"start": start, "init": init, "rank": rank, "labels": labels}
+    states = [_init(d, priors, key=k, **options) for d, k in zip(of, keys, strict=True)]  # type: ignore[arg-type]  # each
     seen, hypers, ready = zip(*(_see(d, priors, states[0], learn) for d in datas), strict=True)
     states = [state._replace(factors=ready[0].factors, priors=ready[0].priors) for state in states]
     plan = Plan(priors, max_steps, tol, accelerate, learn)
@@ -289,7 +263,9 @@ def _stack(trees: Sequence[Any]) -> Any:
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
 
 
-def _check_options(max_steps: int, tol: float | None, accelerate: bool, learn: Learn | None) -> None:
+def _check_options(
+    max_steps: int, tol: float | None, accelerate: bool, learn: Learn | None, labels: Labelling | None
+) -> None:
     whole("max_steps", max_steps, 1)
     if tol is not None and not (isinstance(tol, (int, float, np.number)) and 0 <= tol < np.inf):
         raise ValueError(f"expected tol to be None or a number ≥ 0; got {tol!r}")
@@ -297,6 +273,8 @@ def _check_options(max_steps: int, tol: float | None, accelerate: bool, learn: L
         raise ValueError(f"expected accelerate to be True or False; got {accelerate!r}")
     if learn is not None and not isinstance(learn, Learn):
         raise ValueError(f"expected learn to be None or made by cavi.learn; got {learn!r}")
+    if labels is not None and not isinstance(labels, Labelling):
+        raise ValueError(f"expected labels to be None or made by cavi.labelling; got {labels!r}")
 
 
 def _warn(fits: list[Fit], datas: list[Data], tol: float | None) -> None:

@@ -209,11 +209,10 @@ def _own(state: State) -> State:
 
 def _settled(state: State, after: State) -> State:
     """The state with q(z) at its optimum, which in the structured form the sweep after it finds first."""
-    labels = state.factors.labels
-    if labels is None or state.moments.labels.rows is None:
+    labels, found, read = state.factors.labels, after.factors.labels, state.moments.labels
+    if labels is None or found is None or read is None or read.rows is None:
         return state
-    labels = labels._replace(z=after.factors.labels.z)
-    return state._replace(factors=state.factors._replace(labels=labels))
+    return state._replace(factors=state.factors._replace(labels=labels._replace(z=found.z)))
 
 
 @partial(jax.jit, static_argnames="sweeps")
@@ -221,7 +220,8 @@ def temper(data: Observed, priors: Priors, state: State, sweeps: int) -> State:
     """Plain sweeps with β from 0 towards 1, so that what is believed about labels grows sure but slowly."""
 
     def one(state: State, beta: Array) -> tuple[State, None]:
-        return plain(data._replace(unknown=data.unknown._replace(beta=beta)), priors, state)[0], None
+        tempered = data.unknown._replace(beta=beta)  # type: ignore[union-attr]  # else there is nothing to temper
+        return plain(data._replace(unknown=tempered), priors, state)[0], None
 
     return jax.lax.scan(one, state, jnp.linspace(0, 1, sweeps, endpoint=False, dtype=state.bound.dtype))[0]
 

@@ -19,7 +19,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 

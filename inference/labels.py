@@ -100,7 +100,7 @@ class Believed(NamedTuple):
 
     log_prior: Array
     z: Array
-    rows: Array | None
+    rows: Any
 
 
 class LabelFactors(NamedTuple):
@@ -128,7 +128,7 @@ def without_label(unknown: Array, M: int) -> Array:
 
 
 def order(labels: Labels, N: int, form: str) -> Array:
-    """Of every row of a sweep, the sample it is of: known labels first, then those without, C rows each if structured."""
+    """Of every row of a sweep, its sample: known labels first, then those without, C rows each if structured."""
     M, C = labels.weights.shape
     known = jnp.nonzero(jnp.asarray(labels.unknown) == 0, size=N - M)[0]
     return jnp.concatenate([known, jnp.repeat(without_label(labels.unknown, M), C if form == "structured" else 1)])
@@ -185,5 +185,7 @@ class Candidates(NamedTuple):
 def evidence(family: Any, lam: Gamma, V_mean: Array) -> Array:
     """Σ_i (a L_Λ,ic − E_Λ,ic E_V,iτ), samples × groups, from E[V], samples × components."""
     size = V_mean.shape[1], lam.a.shape[1]
-    rate = Rate(*(jnp.broadcast_to(x, size) for x in expected(family, lam, Candidates(jnp.eye(size[1], dtype=lam.a.dtype)))))
+    rate = Rate(
+        *(jnp.broadcast_to(x, size) for x in expected(family, lam, Candidates(jnp.eye(size[1], dtype=lam.a.dtype))))
+    )
     return jnp.sum(rate.a * rate.log_mean, axis=0) - V_mean @ rate.mean

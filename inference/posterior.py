@@ -97,14 +97,17 @@ def _by_sample(rows: Gamma, labels: LabelFactors) -> tuple[Gamma, Gamma | None]:
     last, given = Gamma(*(x[N - M :] for x in rows)), None
     if len(rows.a) == N - M + M * C and C > 1:
         given = Gamma(*(x.reshape(M, C, K) for x in last))
-        last = _matched(given, labels.z)
+        last = matched(given, labels.z)
         given = Gamma(*(jnp.transpose(x, (1, 2, 0)) for x in given))
-    whole = (jnp.zeros((N, K), rows.a.dtype).at[known].set(x[: N - M]).at[without].set(y) for x, y in zip(rows, last, strict=True))
-    return Gamma(*whole), given
+    empty, both = jnp.zeros((N, K), rows.a.dtype), zip(rows, last, strict=True)
+    return Gamma(*(empty.at[known].set(x[: N - M]).at[without].set(y) for x, y in both)), given
 
 
-def _matched(given: Gamma, z: Array) -> Gamma:
-    """The Gammas with the E[v] and E[log v] of Σ_c q(z = c) q(v | c): of all Gammas the nearest to it, by KL(· ‖ Gamma)."""
+def matched(given: Gamma, z: Array) -> Gamma:
+    """The Gammas with the E[v] and E[log v] of Σ_c q(z = c) q(v | c): of all the nearest to it, by KL(· ‖ Gamma).
+
+    given: samples × groups × components; z: samples × groups.
+    """
     E, L = (jnp.einsum("mck,mc->mk", x, z) for x in (given.mean, given.log_mean))
     a = shape_of_gap(jnp.maximum(jnp.log(E) - L, np.finfo(E.dtype).eps))
     return Gamma(a, E / a)
@@ -210,8 +213,10 @@ def match(posterior: Posterior, data: Data, priors: Priors, rank: int, kind: typ
     found = {site: np.shape(q.mean) for site, q in posterior.sites.items()}
     if found != shapes:
         raise ValueError(f"expected a posterior of shapes {shapes} for these data and priors; got {found}")
-    said = None if posterior.labels is None else np.asarray(posterior.labels.unknown, bool)
-    if said is not None and ((~data.known).tolist() != said.tolist() or posterior.z.shape[1] != data.num_groups):
+    said = posterior.labels
+    if said is not None and (
+        np.asarray(said.unknown, bool).tolist() != (~data.known).tolist() or said.z.shape[1] != data.num_groups
+    ):
         raise ValueError("expected a posterior of data in which the same labels are unknown; got another")
     cast: Posterior = jax.tree.map(lambda x: jnp.asarray(x, data.X.dtype), posterior)
     return cast

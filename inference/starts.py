@@ -74,8 +74,7 @@ def fill(start: Start | None, data: Data, priors: Priors, K: int, key: Array | N
 
     Random numbers come from NumPy for the same reason: single and double precision start from the same point.
     """
-    if not isinstance(init, str) or init not in METHODS:
-        raise ValueError(f"expected init to be one of {', '.join(map(repr, METHODS))}; got {init!r}")
+    check_method(init)
     given = Start() if start is None else start
     if not isinstance(given, Start):
         raise ValueError(
@@ -117,7 +116,7 @@ def first_moments(means: Start, data: Data, dtype: Any, form: str = "structured"
     rates = None if means.lam is None else log(lam)
     exposure = V.sum(axis=1, keepdims=True) if data.mask is None else V @ np.asarray(data.mask, float).T
     begun = Moments(log(T.T + 1e-12), log(V.T + 1e-12), log(exposure), rates, None if data.several is None else rates)
-    if not is_unknown(data):
+    if data.labels is None or not is_unknown(data):
         return begun
     rows = order(data.labels, data.num_samples, form)
     labels = Believed(unknown_of(data, form).log_weights, data.labels.weights, None)
@@ -178,6 +177,12 @@ def _complete(data: Data) -> np.ndarray:
 
 
 METHODS = {"random": _random, "groups": _groups}
+
+
+def check_method(init: Any) -> None:
+    """Refuse a start that has no name."""
+    if not isinstance(init, str) or init not in METHODS:
+        raise ValueError(f"expected init to be one of {', '.join(map(repr, METHODS))}; got {init!r}")
 
 
 def _check_mean(name: str, values: Array | None, shape: tuple[int, int]) -> None:

@@ -51,7 +51,7 @@ def moments(data: Observed, priors: Priors, q: Transposed) -> Moments:
     lam = None if q.lam is None else jnp.log(q.lam.mean)
     log_lam = None if q.lam is None or data.several is None else q.lam.log_mean
     exposure, labels = None, None
-    if data.unknown is not None:
+    if data.unknown is not None and q.labels is not None:
         rows = None
         if isinstance(data.unknown, Structured):
             prior = expected(priors.coefficients, q.lam, data).transpose()
@@ -131,5 +131,6 @@ def extrapolate(m: Moments, previous: Moments, ahead: Moments, sweeps: Array) ->
         return lambda new, old, begun: new + by * ((new - old) + 0.2 * (new - begun))
 
     T = go_on(0.5 * weight)(m.T, previous.T, ahead.T)
-    others = jax.tree.map(go_on(weight), m[1:-1], previous[1:-1], ahead[1:-1])
-    return Moments(T, *others, labels=m.labels)  # what is believed is no line to go on along
+    blank = (x._replace(labels=None) for x in (m, previous, ahead))
+    others: Moments = jax.tree.map(go_on(weight), *blank)
+    return others._replace(T=T, labels=m.labels)  # what is believed is no line to go on along

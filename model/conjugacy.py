@@ -62,8 +62,8 @@ def expected(family: Any, lam: Gamma | None = None, data: Grouped | None = None)
     """The prior of V under q(λ): the rate of every v is one of the λ, so its E[log] is that of the λ.
 
     If its group is unknown, E[log] is the average over groups, as q(z) has them. With several labels the rate is
-    r = Σ_c m_c λ_c, and E[log r] ≥ Σ_c w_c (E[log λ_c] + log m_c − log w_c) with any weights w, Σ_c w_c = 1, which is at
-    best log Σ_c m_c exp E[log λ_c], at w_c ∝ m_c exp E[log λ_c]: this stands for it.
+    r = Σ_c m_c λ_c, and E[log r] ≥ Σ_c w_c (E[log λ_c] + log m_c − log w_c) with any weights w that add up to 1, which
+    is at best log Σ_c m_c exp E[log λ_c], at w_c ∝ m_c exp E[log λ_c]: this stands for it.
     """
     if lam is None:
         rates = family.rates(None, data)

@@ -124,7 +124,9 @@ def as_data(
         sample_names = X.columns if sample_names is None else sample_names
     X, seen, held_out = _check_matrix(X, mask)
     F, N = X.shape
-    membership, levels, labels = (None, [], None)
+    membership: Array = None
+    levels: list[Any] = []
+    labels = None
     if groups is not None:
         membership, levels, labels = read_labels(groups, X.shape, group_names, label_prior)
     elif group_names is not None or label_prior is not None:
@@ -136,6 +138,13 @@ def as_data(
     return Data(X, membership, names, seen, held_out, labels)
 
 
+def with_several(data: Data) -> Labels:
+    """Its `labels`, in which `several` is stated even if no sample has several."""
+    N, C = data.num_samples, data.num_groups
+    labels = Labels(np.zeros(N, bool), np.zeros((0, C))) if data.labels is None else data.labels
+    return labels._replace(several=np.zeros(N, bool) if labels.several is None else labels.several)
+
+
 def take(data: Data, samples: Array) -> Data:
     """Some of the samples, as often as they are named, all of whose labels are known, or none.
 
@@ -144,13 +153,11 @@ def take(data: Data, samples: Array) -> Data:
         samples: their indices.
     """
     X, mask = (None if x is None else x[:, samples] for x in (data.X, data.mask))
-    names = Names(data.names.feature, data.names.sample[samples], data.names.group)
-    labels = data.labels
-    if labels is not None:
-        several = None if labels.several is None else np.asarray(labels.several)[samples]
-        nothing = np.zeros(len(samples), bool), np.zeros((0, data.num_groups))
-        labels = Labels(*nothing, None, several) if several is not None and several.any() else None
-    return Data(X, data.membership[samples], names, mask, None, labels)
+    names = Names(*(list(x) for x in (data.names.feature, data.names.sample[samples], data.names.group)))
+    taken = Data(X, data.membership[samples], names, mask)
+    if data.several is None or not np.asarray(data.several)[samples].any():
+        return taken
+    return taken._replace(labels=with_several(taken)._replace(several=np.asarray(data.several)[samples]))
 
 
 def _check_matrix(X: Array, mask: Array | None) -> tuple[Array, np.ndarray | None, HeldOut | None]:

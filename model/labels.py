@@ -75,9 +75,7 @@ def read_labels(
     return membership, levels, Labels(unknown, weights, u, several if several.any() else None)
 
 
-def _sets(
-    groups: Any, shape: tuple[int, int], group_names: Sequence[Any] | None
-) -> tuple[list[list[Any]], list[Any]]:
+def _sets(groups: Any, shape: tuple[int, int], group_names: Sequence[Any] | None) -> tuple[list[list[Any]], list[Any]]:
     """The labels of every sample, none if they are unknown, and all labels there are, in order."""
     F, N = shape
     no_sequence = isinstance(groups, (str, bytes, set, frozenset, Mapping)) or not hasattr(groups, "__len__")

@@ -51,7 +51,9 @@ def test_printed_bound_where_the_program_evaluates_it(golden, setting):
     for n in range(8):
         before, old = state.moments, state.posterior
         q, S = sweep(seen, hyper, before)
-        printed = seen.base + moved_log_ratio(S, before, moments(seen, hyper, q)) - jnp.sum(expected_totals(seen, q.T, q.V))
+        printed = (
+            seen.base + moved_log_ratio(S, before, moments(seen, hyper, q)) - jnp.sum(expected_totals(seen, q.T, q.V))
+        )
         rates = [prepared.membership @ f.T for f in (jnp.exp(before.lam), before.lam)]
         printed += jnp.sum(negative_kl(q.T, expected(hyper.dictionary).transpose()))
         printed += jnp.sum(negative_kl(q.V, Rate(1.0, *rates)))
