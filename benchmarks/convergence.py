@@ -135,7 +135,7 @@ def against(peer: Svi, seed: int, cap: float) -> dict[str, float]:
     options = {**problem.options(seed), "max_steps": 5000, "tol": 1e-6}
     fit = cavi.run(problem.data, problem.priors, **options)
     repeats = [seconds(lambda: cavi.run(problem.data, problem.priors, **options).posterior) for _ in range(5)]
-    factors = fit.posterior._asdict().items()
+    factors = fit.posterior.sites.items()
     goal = peer.bound({f"{site}_{name}": getattr(factor, name) for site, factor in factors for name in ("a", "b")})
     state, spent = peer.start(seed), 0.0
     bound = peer.bound(peer.svi.get_params(state))

@@ -89,7 +89,7 @@ def _augmented(name: Any, fit: Fit, priors: Priors, data: Data) -> float:
 
 def is_gamma(fit: Fit) -> bool:
     """Whether closed forms can read its factors."""
-    return all(isinstance(factor, Gamma) for factor in fit.posterior if factor is not None)
+    return all(isinstance(factor, Gamma) for factor in fit.posterior.sites.values())
 
 
 def _form(fit: Fit) -> Any:

@@ -53,10 +53,10 @@ class Unknown(NamedTuple):
     flags: Array
 
     def log_prior(self, pi: Array | None) -> Array:
-        """E[log π], of these samples × groups or what broadcasts to it; pi as `dirichlet` has it."""
+        """Π = E[log π], of these samples × groups; pi as `dirichlet` has it."""
         if pi is None:
             return self.log_weights
-        return digamma(pi) - digamma(pi.sum(axis=-1, keepdims=True))
+        return jnp.broadcast_to(jnp.atleast_2d(_expected_log(pi)), self.log_weights.shape)
 
     def dirichlet(self, z: Array) -> Array | None:
         """The concentrations of q(π), or of every q(π_τ): Υ in the paper's appendix; None if π is known."""
@@ -68,7 +68,7 @@ class Unknown(NamedTuple):
         """−KL(q(π) ‖ p(π)), and what q(π) expects of the labels that are known."""
         if pi is None or self.u is None:
             return jnp.zeros((), self.log_weights.dtype)
-        log_pi = self.log_prior(pi)
+        log_pi = _expected_log(pi)
 
         def log_beta(u: Array) -> Array:
             return jnp.sum(gammaln(u)) - jnp.sum(gammaln(u.sum(axis=-1)))
@@ -80,6 +80,11 @@ class Unknown(NamedTuple):
     def is_shared(self) -> bool:
         """Whether one π is shared by all."""
         return self.u is not None and self.u.ndim == 1
+
+
+def _expected_log(u: Array) -> Array:
+    """E[log π] = ψ(u) − ψ(Σ_c u_c) under Dirichlet(u)."""
+    return digamma(u) - digamma(u.sum(axis=-1, keepdims=True))
 
 
 class MeanField(Unknown):
@@ -188,4 +193,4 @@ def evidence(family: Any, lam: Gamma, V_mean: Array) -> Array:
     rate = Rate(
         *(jnp.broadcast_to(x, size) for x in expected(family, lam, Candidates(jnp.eye(size[1], dtype=lam.a.dtype))))
     )
-    return jnp.sum(rate.a * rate.log_mean, axis=0) - V_mean @ rate.mean
+    return jnp.sum(rate.a * rate.log_mean, axis=0)[None, :] - V_mean @ rate.mean

@@ -71,7 +71,7 @@ def expected(family: Any, lam: Gamma | None = None, data: Grouped | None = None)
     log_mean = family.rates(lam.log_mean, data)
     if data is not None and data.several is not None:
         g, shift = _largest_out(lam.log_mean)
-        log_mean = jnp.where(data.several > 0, shift + jnp.log(_averages(family, g, data)), log_mean)
+        log_mean = jnp.where(data.several[None, :] > 0, shift + jnp.log(_averages(family, g, data)), log_mean)
     return Rate(family.shape, family.rates(lam.mean, data), log_mean)
 
 
@@ -96,7 +96,7 @@ def update(
     prior = stand_in(family.hyperprior)
     shapes = jnp.broadcast_to(family.shape, V.shape)
     if weights is not None:
-        shapes, V = shapes * weights, V * weights
+        shapes, V = shapes * weights[None, :], V * weights[None, :]
     a = prior.a + _count(family, shapes, data, log_lam)
     return Gamma(a, jnp.broadcast_to(1 / (1 / prior.b + family.collect(V, data)), a.shape))
 
@@ -106,7 +106,7 @@ def _count(family: Conjugate, shapes: Array, data: Grouped, log_lam: Array | Non
     if data.several is None or log_lam is None:
         return family.collect(shapes, data)
     g, _ = _largest_out(log_lam)
-    many = data.several > 0
+    many = data.several[None, :] > 0
     shared = jnp.where(many, shapes / _averages(family, g, data), 0)
     return family.collect(jnp.where(many, 0, shapes), data) + g * family.collect(shared, data)
 

@@ -67,7 +67,7 @@ def test_draws_are_of_the_posterior(kind):
         wanted = align(result(kind).get_samples(group_by_chain=True), None, data(kind), PRIORS)
         np.testing.assert_array_equal(draws["V"], wanted["V"])
         return
-    for site, q in result(kind).posterior._asdict().items():
+    for site, q in result(kind).posterior.sites.items():
         x = draws[site].values[0]
         # The largest of 14 |z|: 5 leaves less than 1 in 100,000; a point has no spread.
         assert (abs(x.mean(axis=0) - q.mean) <= 5 * x.std(axis=0) / np.sqrt(DRAWS) + 1e-12).all()

@@ -200,7 +200,7 @@ def test_small_shapes_stay_finite_in_single_precision(a, accelerate):
     with jax.enable_x64(False):
         fit = cavi.run(data, priors, key=jax.random.key(0), max_steps=100, tol=None, accelerate=accelerate)
         assert all(np.isfinite(x).all() for x in jax.tree.leaves(fit.posterior))
-        moments = [getattr(q, m) for q in fit.posterior for m in ("mean", "log_mean")]
+        moments = [getattr(q, m) for q in fit.posterior.sites.values() for m in ("mean", "log_mean")]
         assert all(np.isfinite(x).all() for x in moments)
         assert np.isfinite(fit.elbo).all()
         assert fit.posterior.T.a.dtype == np.float32

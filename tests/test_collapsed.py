@@ -69,9 +69,9 @@ def test_drawing_together_has_the_density_of_the_factors(kind):
     values = {name: np.asarray(sites[name]["value"]) for name in q._fields}
     if kind == "correlated":
         x = np.log(np.concatenate([v.ravel() for v in values.values()]))
-        loadings = np.concatenate([f.factor.reshape(3, -1) for f in q], axis=1)
-        scale = np.concatenate([np.ravel(f.scale) for f in q])
-        loc = np.concatenate([np.ravel(f.loc) for f in q])
+        loadings = np.concatenate([f.factor.reshape(3, -1) for f in q.sites.values()], axis=1)
+        scale = np.concatenate([np.ravel(f.scale) for f in q.sites.values()])
+        loc = np.concatenate([np.ravel(f.loc) for f in q.sites.values()])
         expected = stats.multivariate_normal.logpdf(x, loc, loadings.T @ loadings + np.diag(scale**2)) - x.sum()
     else:
         expected = sum(float(f.distribution().log_prob(values[name]).sum()) for name, f in q._asdict().items())

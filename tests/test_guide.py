@@ -65,7 +65,7 @@ def test_collapsed_bound_is_not_below_the_augmented(family, K, hidden):
 def test_guide_draws_the_posterior(family):
     priors, fit = fitted(family, 2)
     draws = Predictive(guide(fit.posterior), num_samples=DRAWS)(jax.random.key(0), DATA, priors, rank=2)
-    sites = {site: q for site, q in fit.posterior._asdict().items() if q is not None}
+    sites = fit.posterior.sites
     assert set(draws) == set(sites)
     for site, q in sites.items():
         error = jnp.sqrt(q.a) * q.b / np.sqrt(DRAWS)

@@ -44,7 +44,7 @@ def slow(request):
 
         def bound(log_T, log_V):
             prior_T, prior_V = jax.tree.map(jnp.exp, (log_T, log_V))
-            return reference.bound(data.X, z, *q, p, prior_T, prior_V)
+            return reference.bound(data.X, z, *q[:3], p, prior_T, prior_V)
 
         m = moments(observe(ready), hyper, transposed(q))
         columns = 3 if request.param == "group sparse" else 4
