@@ -14,7 +14,7 @@ from ..model.data import Data
 from ..model.priors import Gamma, Priors
 from ..model.special import shape_of_gap
 from ..model.types import Array
-from .labels import LabelFactors
+from .labels import LabelFactors, is_unknown, unknown_of
 
 # Gamma; from other families of SVI also LogNormal, Correlated and Point. They share mean, log_mean and distribution(),
 # but closed forms read a and b: a union would only move the imprecision into casts at every use.
@@ -219,4 +219,10 @@ def match(posterior: Posterior, data: Data, priors: Priors, rank: int, kind: typ
     ):
         raise ValueError("expected a posterior of data in which the same labels are unknown; got another")
     cast: Posterior = jax.tree.map(lambda x: jnp.asarray(x, data.X.dtype), posterior)
+    if cast.labels is None or not is_unknown(data):
+        return cast
+    prior = unknown_of(data, "structured")
+    if np.shape(cast.labels.pi) != np.shape(prior.u):  # it was made with another prior of labels
+        pi = prior.dirichlet(cast.labels.z[~data.known])
+        cast = cast._replace(labels=cast.labels._replace(pi=pi))
     return cast

@@ -13,7 +13,7 @@ from conftest import problem
 from scipy.special import gammaln, psi
 
 from gsnmf.inference import cavi
-from gsnmf.model import Gamma, GroupSparse, Priors, as_data
+from gsnmf.model import Dirichlet, Gamma, GroupSparse, Priors, as_data
 
 
 def fitted(seed=0, steps=20, **sizes):
@@ -23,7 +23,7 @@ def fitted(seed=0, steps=20, **sizes):
 
 def test_every_row_names_a_test_that_exists():
     rows = [line for line in Path("docs/errata.md").read_text().splitlines() if line.startswith("| ")][1:]
-    assert len(rows) == 12
+    assert len(rows) == 17
     for row in rows:
         names = re.findall(r"`(?:(test_\w+)\.py::)?(test_\w+)`", row)
         assert names, row
@@ -198,3 +198,92 @@ def test_table_5_repeats_table_3():
     table_3 = {"nmf_kl": (0.9267, 0.8690, 0.0054), "nmf_vb": (0.8875, 0.8246, 0.0077)}
     table_5 = {"nmf_kl": (0.9267, 0.8690, 0.0054), "nmf_vb": (0.9295, 0.8597, 0.0063)}
     assert [name for name in table_3 if table_3[name] == table_5[name]] == ["nmf_kl"]
+
+
+def partly_labelled(dirichlet=None):
+    """Samples 4 to 8 without a label, under a prior U of every sample's own."""
+    data, priors = problem(5, F=5, N=9)
+    own = np.random.default_rng(0).uniform(0.5, 3, (9, 3))
+    groups = [int(c) if n < 4 else None for n, c in enumerate(data.membership.argmax(axis=1))]
+    prior = Dirichlet(own) if dirichlet is None else dirichlet(own)
+    return as_data(data.X, groups, label_prior=prior, group_names=[0, 1, 2]), priors, own
+
+
+APPENDIX = cavi.labelling("mean_field", warm_start=None, tempering=0)
+
+
+def appendix_c(data, priors, own, start, sweeps):
+    """The appendix, corrected, in its own letters; samples × groups Δ, Υ, Π."""
+    X, (A_t, B_t), (A_l, B_l), U = data.X, priors.dictionary, priors.coefficients.rate, own[4:]
+    (E_t, E_v, E_l), delta = start, np.array(data.membership)
+    delta[4:] = U / U.sum(axis=1, keepdims=True)
+    L_t, L_v, Pi = np.log(E_t + 1e-12), np.log(E_v + 1e-12), np.log(delta[4:])
+    for _ in range(sweeps):
+        xi = X / (np.exp(L_t) @ np.exp(L_v))
+        a_t, b_t = A_t + np.exp(L_t) * (xi @ np.exp(L_v).T), 1 / (1 / B_t + E_v.sum(axis=1)[None, :])
+        E_t = a_t * b_t
+        a_v, b_v = 1 + np.exp(L_v) * (np.exp(L_t).T @ xi), 1 / (E_l @ delta.T + E_t.sum(axis=0)[:, None])
+        E_v = a_v * b_v
+        L_t, L_v = psi(a_t) + np.log(b_t), psi(a_v) + np.log(b_v)
+        a_l, b_l = A_l + delta.sum(axis=0)[None, :], 1 / (1 / B_l + E_v @ delta)
+        E_l, L_l = a_l * b_l, psi(a_l) + np.log(b_l)
+        P = Pi - E_v[:, 4:].T @ E_l + L_l.sum(axis=0)[None, :]
+        delta[4:] = scipy.special.softmax(P, axis=1)
+        upsilon = U + delta[4:]
+        Pi = psi(upsilon) - psi(upsilon.sum(axis=1, keepdims=True))
+    return E_t, E_v, E_l, delta, upsilon
+
+
+def test_appendix_c_as_it_was_meant():
+    data, priors, own = partly_labelled()
+    rng = np.random.default_rng(1)
+    start = [rng.uniform(1, 2, shape) for shape in ((5, 4), (4, 9), (4, 3))]
+    fit = cavi.run(data, priors, start=cavi.start(*start), max_steps=7, tol=None, accelerate=False, labels=APPENDIX)
+    q = fit.posterior
+    for ours, theirs in zip(
+        (q.T.mean, q.V.mean, q.lam.mean, q.z, q.labels.pi), appendix_c(data, priors, own, start, 7), strict=True
+    ):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-10)
+
+
+def dirichlet_pieces():
+    """U, Δ of one sample after counting it, and Υ."""
+    delta = np.array([0.2, 0.5, 0.3])
+    return U, delta, U + delta
+
+
+def test_14_entropy_is_that_of_upsilon():
+    prior, _, upsilon = dirichlet_pieces()
+    log_pi = np.log(np.random.default_rng(0).dirichlet(upsilon, size=200_000))
+    density = (log_pi @ (upsilon - 1)) - np.sum(gammaln(upsilon)) + gammaln(upsilon.sum())
+    error = 5 * density.std() / np.sqrt(len(density))  # fails once in a million
+    assert abs(scipy.stats.dirichlet(upsilon).entropy() + density.mean()) < error
+    assert abs(scipy.stats.dirichlet(prior).entropy() + density.mean()) > 10 * error
+
+
+def test_14_lacks_the_terms_of_z():
+    """What q(z) adds to the bound, Σ Δ Π + H(Δ), is −KL(q(z) ‖ exp Π) and not constant in Δ."""
+    _, delta, upsilon = dirichlet_pieces()
+    Pi = psi(upsilon) - psi(upsilon.sum())
+    terms = [np.sum(d * Pi) + scipy.stats.entropy(d) for d in (delta, delta[::-1])]
+    assert abs(terms[0] - terms[1]) > 0.05
+
+
+def test_appendix_b_expects_a_logarithm():
+    """E[log p(π)] + H(q(π)) is 0 for q = p, as it must; with E[p(π)] in its place it is not."""
+    logs = np.log(np.random.default_rng(0).dirichlet(U + 1, size=100_000))
+    density = logs @ U - np.sum(gammaln(U + 1)) + gammaln((U + 1).sum())
+    entropy = scipy.stats.dirichlet(U + 1).entropy()
+    assert abs(density.mean() + entropy) < 5 * density.std() / np.sqrt(len(logs))
+    assert abs(np.exp(density).mean() + entropy) > 1
+
+
+def test_own_shares_are_redundant():
+    """A label drawn from π_τ ~ Dirichlet(u_τ) is drawn from u_τ / Σ u: with π_τ integrated out the bound is higher."""
+    with_pi, priors, _ = partly_labelled()
+    without, _, _ = partly_labelled(lambda own: own)
+    draws = np.random.default_rng(0).dirichlet(U, size=100_000)
+    error = 5 * draws.std(axis=0) / np.sqrt(len(draws))
+    assert (abs(draws.mean(axis=0) - U / U.sum()) < error).all()
+    fit = cavi.run(with_pi, priors, key=jax.random.key(0), max_steps=300, tol=None, labels=APPENDIX)
+    assert cavi.bound(without, priors, fit.posterior) > fit.elbo[-1]

@@ -119,9 +119,10 @@ def blocks(fit):
     return T, V, lam, labels.z[np.asarray(labels.unknown, bool)], labels.V, labels.pi
 
 
-@pytest.mark.parametrize("hidden", [False, True])
-@pytest.mark.parametrize("several", [False, True])
-@pytest.mark.parametrize("prior", PRIORS)
+@pytest.mark.parametrize(
+    ("prior", "several", "hidden"),
+    [("even", False, False), ("weights", True, False), ("shared", True, True), ("own", False, True)],
+)
 @pytest.mark.parametrize("form", FORMS)
 def test_bound_equals_explicit_loops(form, prior, several, hidden):
     data, priors = partly(0, PRIORS[prior], several, hidden), small_priors()
@@ -132,7 +133,7 @@ def test_bound_equals_explicit_loops(form, prior, several, hidden):
     np.testing.assert_allclose(fit.elbo[-1], cavi.bound(data, priors, fit.posterior), rtol=1e-12)
 
 
-@pytest.mark.parametrize("prior", ["weights", "shared", "own"])
+@pytest.mark.parametrize("prior", ["shared", "own"])
 @pytest.mark.parametrize("form", FORMS)
 def test_each_update_is_the_block_maximiser(form, prior):
     """With q(S) held where the sweep held it, the gradient of the loops vanishes in the block that was just updated."""
@@ -170,13 +171,14 @@ def test_each_update_is_the_block_maximiser(form, prior):
         assert slope(5, (*new[:3], z if structured else new[3], *new[4:])) < 1e-8
 
 
-@pytest.mark.parametrize("prior", PRIORS)
 @pytest.mark.parametrize("accelerate", [False, True])
 @pytest.mark.parametrize("form", FORMS)
-def test_bound_never_falls(form, accelerate, prior):
-    data, priors = partly(2, PRIORS[prior], several=True, hidden=True), small_priors(2)
+def test_bound_never_falls(form, accelerate):
+    """From β = 1 on, whatever the start."""
+    data, priors = partly(2, PRIORS["shared"], several=True, hidden=True), small_priors(2)
     options = {"max_steps": 300, "tol": None, "accelerate": accelerate}
-    for seed, how in enumerate((HOW[form], cavi.labelling(form))):  # tempered and not: from β = 1 on
+    begun = [HOW[form]] * 3 + [cavi.labelling(form)]
+    for seed, how in enumerate(begun):
         elbo = cavi.run(data, priors, key=jax.random.key(seed), labels=how, **options).elbo
         assert (np.diff(elbo) >= -1e-10 * abs(elbo[1:])).all()
 
@@ -187,7 +189,9 @@ def test_a_label_that_is_certain_beforehand_is_as_good_as_known(form):
     known, priors = problem(3, F=5, N=9, K=4)
     groups = [None if n % 3 == 0 else int(c) for n, c in enumerate(known.membership.argmax(axis=1))]
     data = as_data(known.X, groups, label_prior=known.membership, group_names=[0, 1, 2])
-    start = cavi.start(T=np.random.default_rng(0).uniform(1, 2, (5, 4)), V=np.random.default_rng(1).uniform(1, 2, (4, 9)))
+    start = cavi.start(
+        T=np.random.default_rng(0).uniform(1, 2, (5, 4)), V=np.random.default_rng(1).uniform(1, 2, (4, 9))
+    )
     plain = cavi.run(known, priors, start=start, max_steps=20, **PLAIN)
     other = cavi.run(data, priors, start=start, max_steps=20, labels=HOW[form], **PLAIN)
     np.testing.assert_allclose(other.elbo, plain.elbo, rtol=1e-12)
@@ -262,10 +266,10 @@ def test_a_fit_to_known_labels_can_start_one_to_fewer():
     data, priors = partly(6), small_priors(6)
     full = as_data(data.X, data.membership.argmax(axis=1), group_names=[0, 1, 2])
     fit = cavi.run(full, priors, key=jax.random.key(0), max_steps=5, tol=None)
-    assert cavi.run(data, priors, start=fit, max_steps=5, tol=None).posterior.z.shape == (7, 3)
+    fewer = cavi.run(data, priors, start=fit, max_steps=5, tol=None)
+    assert fewer.posterior.z.shape == (7, 3)
     with pytest.raises(ValueError, match="same labels are unknown"):
-        other = cavi.run(data, priors, start=fit, max_steps=2, tol=None)
-        cavi.run(as_data(data.X, [None, 0, 1, 2, 0, 1, 2]), priors, start=other, max_steps=2)
+        cavi.run(as_data(data.X, [None, 0, 1, 2, 0, 1, 2]), priors, start=fewer, max_steps=2)
 
 
 def test_folds_must_lack_as_many_labels():
@@ -310,7 +314,7 @@ def test_bad_options_are_refused(message):
 
 def test_labels_takes_a_labelling():
     data, priors = partly(0), small_priors()
-    with pytest.raises(ValueError, match="made by cavi.labelling; got 'structured'"):
+    with pytest.raises(ValueError, match=r"made by cavi\.labelling; got 'structured'"):
         cavi.run(data, priors, key=jax.random.key(0), labels="structured")
     with pytest.raises(ValueError, match="init to be one of"):
         cavi.run(data, priors, key=jax.random.key(0), init="elsewhere")
