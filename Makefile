@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 PYTHONS := 3.11 3.12 3.13
 MATRIX ?= $(addprefix tests/test_,arviz.py align.py collapsed.py svi.py gibbs.py mcmc.py crosscheck.py comparison.py)
-.PHONY: help demo test test-slow test-matrix tests-here lint format bench clean
+.PHONY: help demo test test-slow test-matrix tests-here lint format bench docs clean
 
 PYTHON ?= $(shell for v in 3.11 3.12 3.13 3; do command -v python$$v >/dev/null 2>&1 && python$$v -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo python$$v && break; done)
 VENV ?= .venv
@@ -58,5 +58,18 @@ format: $(VENV)/ready ## let ruff format the code
 bench: $(VENV)/ready ## speed beside the floor and the peers: a table, JSON and a plot (ARGS='--quick' for less)
 	$(BIN)/python benchmarks/run.py $(ARGS)
 
+# Sphinx comes with the first build: nobody else waits for it.
+$(VENV)/docs-ready: $(VENV)/ready
+ifdef UV
+	$(UV) pip install --quiet --python $(BIN)/python --editable '.[docs]'
+else
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+endif
+	@touch $@
+
+docs: $(VENV)/docs-ready ## all pages and the reference as one site, site/index.html; warnings are errors
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --conf-dir docs . site
+	@echo "site/index.html opens in a browser"
+
 clean: ## remove the environment and everything that was made
-	rm -rf $(VENV) .venv-3.* demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-3.* demo site build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

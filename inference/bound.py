@@ -73,8 +73,9 @@ def _bound(data: Observed, priors: Priors, q: Transposed) -> Array:
 def bound(data: Data, priors: Priors, posterior: Posterior) -> float:
     """The valid augmented bound ℒ ≤ log p(X), with q(S) at its optimum for these factors.
 
-    ℒ = Σ w [x log M − log Γ(x+1) − (E_T E_V)] − KL(q(T)‖p(T)) − KL(q(Λ)‖p(Λ))
-        + Σ_iτ [L_ΛΔᵀ − (E_ΛΔᵀ) ∘ E_V] + Σ_iτ H(q(v_iτ)),    M = exp(L_T) exp(L_V),
+        ℒ = Σ w [x log M − log Γ(x+1) − (E_T E_V)] − KL(q(T)‖p(T)) − KL(q(Λ)‖p(Λ))
+            + Σ_iτ [L_ΛΔᵀ − (E_ΛΔᵀ) ∘ E_V] + Σ_iτ H(q(v_iτ)),    M = exp(L_T) exp(L_V),
+
     where w is 1, or 0 at entries that a mask hides.
 
     Args:
