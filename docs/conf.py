@@ -16,7 +16,7 @@ from gsnmf import __version__  # noqa: E402 (found by the line above)
 
 TypeAliasForwardRef.__repr__ = lambda self: self.name  # else "Array | None" reads TypeAliasForwardRef('Array') | None
 
-project, author, copyright = "gsnmf", "The gsnmf developers", "The gsnmf developers"  # noqa: A001 (Sphinx's name)
+project, author, copyright = "gsnmf", "The gsnmf developers", "The gsnmf developers"
 version = release = __version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.viewcode", "docstrings"]
 root_doc = "docs/index"

@@ -1,7 +1,8 @@
 """Docstrings as they are written here, made into what Sphinx reads.
 
-They are plain text with a little Markdown: indented formulas, `names` in single backticks, `Args:` as Google has it, and
-in classes one "field: meaning" for each field. Sphinx wants reStructuredText, where each of these is something else.
+They are plain text with a little Markdown: indented formulas, `names` in single backticks, `Args:` as Google has it,
+and in classes one "field: meaning" for each field. In reStructuredText, which Sphinx wants, all of these are
+something else.
 """
 
 from __future__ import annotations

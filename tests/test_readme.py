@@ -46,6 +46,26 @@ def test_pages_run_too(page, recwarn):
     assert not [w for w in recwarn if "SVI" not in str(w.message) and "steps" not in str(w.message)]
 
 
+@pytest.mark.parametrize("page", ["index", "model", "hyperparameters", pytest.param("faq", marks=pytest.mark.slow)])
+def test_what_pages_show_is_so(page):
+    """Snippets on tiny data, from top to bottom; and what stands in their comments."""
+    names: dict = {}
+    for block in re.findall(r"```python\n(.*?)```", Path(f"docs/{page}.md").read_text(), flags=re.DOTALL):
+        exec(compile(block, page, "exec"), names)
+    if page == "index":
+        assert names["fit"].posterior.T.mean.shape == (6, 3)
+    elif page == "model":
+        assert names["fit"].converged
+        assert names["several"].membership[0].tolist() == [0.5, 0.5, 0.0]
+    elif page == "hyperparameters":
+        assert names["per_sample"] == pytest.approx(90, abs=0.01)
+        assert names["rates"].a[0] == pytest.approx([12.288, 122.88])  # 128 counts · 16 pixels · 6 samples · shares
+    else:
+        assert names["fit"].converged
+        assert names["choice"].rank == 3
+        assert names["right"] == 1
+
+
 def test_links_and_files_exist():
     links = [link for link in re.findall(r"\]\(([^)]+)\)", README) if not link.startswith("http")]
     named = re.findall(r"`((?:tests|docs|model|inference|gsnmf|benchmarks|CONTRIBUTING)[\w/.]*)`", README)
