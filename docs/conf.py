@@ -35,6 +35,7 @@ toc_object_entries_show_parents = "hide"
 
 html_theme = "furo"
 html_title = f"gsnmf {release}"
+html_static_path, html_css_files = ["static"], ["wide.css"]
 html_extra_path = ["front"]  # index.html at the top, which leads to docs/index.html
 html_show_sourcelink = False
 html_copy_source = False
