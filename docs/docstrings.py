@@ -78,13 +78,11 @@ def translate(lines: list[str], fields: Collection[str], names: dict[str, str]) 
             yield mark(line, names)
 
 
-def fields_of(obj: Any) -> Collection[str]:
-    """What a class is made of: the fields of a NamedTuple, or the arguments of any other."""
-    if not isinstance(obj, type):
-        return ()
+def arguments(obj: Any) -> Collection[str]:
+    """What a function takes, or a class is made of: the fields of a NamedTuple."""
     try:
         return getattr(obj, "_fields", None) or list(inspect.signature(obj).parameters)
-    except (TypeError, ValueError):  # of some built in C
+    except (TypeError, ValueError):  # of a property or a module, and of some that are built in C
         return ()
 
 
@@ -93,7 +91,10 @@ def setup(app: Any) -> dict[str, bool]:
     names = public_names()
 
     def process(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
-        lines[:] = translate(list(lines), fields_of(obj), names)
+        mine, module = arguments(obj), ".".join(name.split(".")[:3])
+        near = {short.split(".")[-1]: where for short, where in names.items() if where.startswith(f"{module}.")}
+        near = {short: where for short, where in near.items() if short not in mine}  # in cavi `run` is cavi.run
+        lines[:] = translate(list(lines), mine if isinstance(obj, type) else (), names | near)
 
     def skip(app: Any, what: str, name: str, obj: Any, skipped: bool, options: Any) -> bool | None:
         field, of_sklearn = type(obj).__name__ == "_tuplegetter", re.fullmatch(r"set_\w+_request", name)
