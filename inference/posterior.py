@@ -222,7 +222,8 @@ def match(posterior: Posterior, data: Data, priors: Priors, rank: int, kind: typ
     if cast.labels is None or not is_unknown(data):
         return cast
     prior = unknown_of(data, "structured")
-    if jnp.shape(cast.labels.pi) != jnp.shape(prior.u):  # it was made with another prior of labels
+    said_of_pi, due = (None if x is None else x.shape for x in (cast.labels.pi, prior.u))
+    if said_of_pi != due:  # it was made with another prior of labels
         pi = prior.dirichlet(cast.labels.z[~data.known])
         cast = cast._replace(labels=cast.labels._replace(pi=pi))
     return cast
