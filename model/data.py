@@ -100,8 +100,8 @@ def as_data(
         groups: one label per column of X, any sortable kind (numbers, strings); groups are ordered as sorted
             labels. A label that is None or NaN is unknown, and is learned. A sample may have several labels, a set or
             list of them, whose rates λ it shares evenly. Or a matrix of 0 and 1, samples × groups, whose columns are
-            called by group_names, or 0, 1, ...; a sample without a 1 has an unknown label. None for a model without
-            groups.
+            called by group_names, or 0, 1, ...; a sample without a 1 has an unknown label. Lists of 0 and 1 of one
+            length are rows of such a matrix. None for a model without groups.
         label_prior: what is believed about unknown labels: weights, one per group or samples × groups (the paper's U),
             rows of samples with known labels being ignored; or a `Dirichlet`. Left out, all groups are as likely.
         mask: of X's shape, true (or 1) where X was **observed**, the opposite of NumPy's masked arrays. What it hides

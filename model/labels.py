@@ -11,6 +11,7 @@ import pandas as pd
 from .checks import positive
 from .types import Array
 
+BITS = {(kind, kind(x)) for kind in (bool, int, float) for x in (0, 1)}
 SEVERAL = (set, frozenset, list, tuple)
 
 
@@ -90,10 +91,13 @@ def _sets(groups: Any, shape: tuple[int, int], group_names: Sequence[Any] | None
     if len(groups) != N:
         raise ValueError(f"expected groups to hold one label for each of the {N} samples; got {len(groups)}")
     labels = list(np.asarray(groups)) if hasattr(groups, "dtype") else list(groups)
-    sets = [list(dict.fromkeys(label)) if isinstance(label, SEVERAL) else [label] for label in labels]
+    if _is_matrix(labels):
+        return _columns(np.asarray(labels), N, group_names)
+    sets = [list(label) if isinstance(label, SEVERAL) else [label] for label in labels]
     for t, some in enumerate(sets):
-        if any(np.ndim(label) != 0 or isinstance(label, (set, frozenset)) for label in some):
+        if any(np.ndim(label) != 0 or isinstance(label, (set, frozenset, Mapping)) for label in some):
             raise ValueError(f"expected a label, or a set of labels, per sample; got {labels[t]!r} for sample {t}")
+        sets[t] = some = list(dict.fromkeys(some))
         if len(some) > 1 and any(pd.isna(label) for label in some):
             raise ValueError(f"expected known labels in a set of several; got {labels[t]!r} for sample {t}")
     sets = [[label for label in some if not pd.isna(label)] for some in sets]
@@ -109,6 +113,15 @@ def _sets(groups: Any, shape: tuple[int, int], group_names: Sequence[Any] | None
     if not levels:
         raise ValueError("expected a known label, or group_names for what labels there are; got neither")
     return sets, levels
+
+
+def _is_matrix(labels: list[Any]) -> bool:
+    """Whether lists of 0 and 1, as long as each other, are rows of a matrix; sets are always sets of labels."""
+    if not all(isinstance(label, (list, tuple)) for label in labels):
+        return False
+    entries = {(type(x), x) for row in labels for x in row if np.ndim(x) == 0}
+    lengths = {len(row) for row in labels}
+    return len(lengths) == 1 and min(lengths) > 1 and entries <= BITS and all(np.ndim(row) == 1 for row in labels)
 
 
 def _columns(groups: Any, N: int, group_names: Sequence[Any] | None) -> tuple[list[list[Any]], list[Any]]:

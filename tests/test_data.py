@@ -1,10 +1,12 @@
+import re
+
 import jax
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
 
-from gsnmf.model import as_data, hide
+from gsnmf.model import Dirichlet, as_data, hide
 
 X = np.arange(6.0).reshape(2, 3)
 
@@ -153,17 +155,15 @@ def test_what_was_held_out_rides_through_jax_unseen():
 BAD_GROUPS = {
     "one label for each of the 3 samples; got 4": {"groups": [0, 1, 1, 0]},
     "one label for each of the 3 samples; got 0": {"groups": []},
-    "a label for every sample; got None for sample 1": {"groups": [0, None, 1]},
-    "a label for every sample; got nan for sample 2": {"groups": [0.0, 1.0, np.nan]},
-    "one label per sample; got a nested": {"groups": np.eye(3)},
     "a sequence, one label per sample; got str": {"groups": "aba"},
     "a sequence, one label per sample; got int": {"groups": 3},
-    "a label for every sample; got <NA> for sample 0": {"groups": [pd.NA, 1, 2]},
     "a sequence, one label per sample; got ndarray": {"groups": np.array(3)},
     "a sequence, one label per sample; got set": {"groups": {1, 2, 3}},
     "feature_names to be a sequence of names; got 5": {"groups": [0, 0, 1], "feature_names": 5},
     "group_names to be a sequence of names; got 3": {"groups": [0, 0, 1], "group_names": 3},
-    "one label per sample; got a nested sequence or matrix, DataFrame": {"groups": pd.DataFrame({"y": [0, 1, 1]})},
+    "groups .two or more.; got shape .3, 1.": {
+        "groups": pd.DataFrame({"y": [0, 1, 1]})
+    },
     "got 2, as many as rows: transpose X?": {"groups": [0, 1]},
     "one sortable kind; got a mixture": {"groups": [0, "a", 1]},
     "every label among group_names .1, 2.; got 0": {"groups": [0, 1, 2], "group_names": [1, 2]},
@@ -183,3 +183,68 @@ def test_bad_groups_and_names_are_refused(message):
 def test_data_without_groups_has_no_group_sizes():
     with pytest.raises(ValueError, match="data with groups"):
         _ = as_data(X).group_sizes
+
+
+UNKNOWN = {
+    "None": [1, None, 0],
+    "NaN": np.array([1, np.nan, 0]),
+    "of pandas": pd.Series([1, pd.NA, 0]),
+    "no label in a set": [{1}, set(), {0}],
+    "no 1 in a matrix": [[0, 1], [0, 0], [1, 0]],
+}
+
+
+@pytest.mark.parametrize("how", UNKNOWN)
+def test_labels_may_be_unknown(how):
+    data = as_data(X, UNKNOWN[how])
+    assert data.membership.tolist() == [[0, 1], [0.5, 0.5], [1, 0]]
+    assert data.known.tolist() == [True, False, True]
+    assert data.labels.num_unknown == 1
+    assert data.group_sizes.tolist() == [1.5, 1.5]
+
+
+@pytest.mark.parametrize("groups", [[{"a", "b"}, "b", ["c"]], np.array([[1, 1, 0], [0, 1, 0], [0, 0, 1]])])
+def test_a_sample_may_have_several_labels(groups):
+    data = as_data(X, groups, group_names=list("abc"))
+    assert data.membership.tolist() == [[0.5, 0.5, 0], [0, 1, 0], [0, 0, 1]]
+    assert data.several.tolist() == [True, False, False]
+    assert data.known.all()
+
+
+def test_lists_of_0_and_1_are_a_matrix_and_sets_are_labels():
+    assert as_data(X, [[1, 0], [0, 1], [1, 1]]).membership.tolist() == [[1, 0], [0, 1], [0.5, 0.5]]
+    assert as_data(X, [{0, 1}, {1}, {0}]).membership.tolist() == [[0.5, 0.5], [0, 1], [1, 0]]
+
+
+def test_what_is_believed_about_unknown_labels():
+    groups = [0, None, 1]
+    assert as_data(X, groups, label_prior=[1, 3]).membership[1].tolist() == [0.25, 0.75]
+    rows = [[9, 9], [3, 1], [0, 0]]  # those of known labels do not matter
+    assert as_data(X, groups, label_prior=rows).membership.tolist() == [[1, 0], [0.75, 0.25], [0, 1]]
+    shared = as_data(X, groups, label_prior=Dirichlet([1.0, 3.0])).labels
+    own = as_data(X, groups, label_prior=Dirichlet(np.ones((3, 2)))).labels
+    assert shared.dirichlet.tolist() == [1, 3]
+    assert own.dirichlet.tolist() == [[1, 1]]
+    assert as_data(X, [0, 1, 1], label_prior=[1, 3]).labels is None
+
+
+BAD_LABELS = {
+    "expected a known label, or group_names": {"groups": [None, None, None]},
+    "expected known labels in a set of several": {"groups": [{0, None}, 1, 1]},
+    "expected a label, or a set of labels, per sample; got {'a': 1}": {"groups": [{"a": 1}, 0, 1]},
+    "expected a label, or a set of labels, per sample; got [[1]]": {"groups": [[[1]], 0, 1]},
+    "expected a matrix of 0 and 1, 3 samples × groups (two or more); got shape (3, 1)": {"groups": np.ones((3, 1))},
+    "expected a matrix of 0 and 1, 3 samples × groups (two or more); got other": {"groups": 2 * np.eye(3)},
+    "expected a name for each of the 3 columns": {"groups": np.eye(3), "group_names": ["a", "b"]},
+    "expected label_prior of shape (2,), groups, or (3, 2)": {"groups": [0, None, 1], "label_prior": [1, 2, 3]},
+    "expected label_prior to hold weights ≥ 0": {"groups": [0, None, 1], "label_prior": [-1, 2]},
+    "expected label_prior to hold numbers": {"groups": [0, None, 1], "label_prior": "even"},
+    "expected the u of a Dirichlet to be positive": {"groups": [0, None, 1], "label_prior": Dirichlet([1.0, 0.0])},
+    "expected groups, one label per sample, with label_prior": {"label_prior": [1, 2]},
+}
+
+
+@pytest.mark.parametrize("message", BAD_LABELS)
+def test_bad_labels_are_refused(message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        as_data(X, **BAD_LABELS[message])
