@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from .comparison import compare
     from .comparison_plots import plot_comparison
     from .estimator import GroupSparseNMF
+    from .reporting import report
 
 __version__ = "0.1.0"
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "compare",
     "plot_comparison",
     "plot_rank_choice",
+    "report",
 ]
 
 _WHERE = {
@@ -29,6 +31,7 @@ _WHERE = {
     "compare": "comparison",
     "plot_comparison": "comparison_plots",
     "plot_rank_choice": "choosing",
+    "report": "reporting",
 }
 
 

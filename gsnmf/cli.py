@@ -1,4 +1,4 @@
-"""The command line: `gsnmf demo`, `fit`, `choose`, `crosscheck`, and those of the experiments.
+"""The command line: `gsnmf demo`, `fit`, `report`, `choose`, `crosscheck`, and those of the experiments.
 
 Libraries are imported when a command needs them, so help is instant.
 """
@@ -18,6 +18,7 @@ from .choose_command import CHOOSE_EXAMPLE, add_choose
 from .experiments.commands import REPRODUCE_EXAMPLE, SWEEP_EXAMPLE, add_commands
 from .experiments.figure_commands import FIGURES_EXAMPLE, add_figures
 from .options import FILES, add_problem, check_folder, check_problem, image_shape, read_problem, seed
+from .report_command import REPORT_EXAMPLE, add_report
 
 if TYPE_CHECKING:
     from .inference import Fit
@@ -30,7 +31,8 @@ FIT_EXAMPLES = f"""examples:
   gsnmf fit counts.csv --rank 10 --out counts_fit.npz
 
 {FILES}
-The fit is saved as two files, .npz for the arrays and .json for the rest; gsnmf.saving.load_fit reads it again.
+The fit is saved as two files, .npz for the arrays and .json for the rest, and with it the data, unless --without-data:
+gsnmf report makes a page of them, gsnmf.saving.load_fit reads them again.
 Ctrl-C saves what there is so far. JAX_ENABLE_X64=1 in the environment computes in double precision."""
 CROSSCHECK_EXAMPLE = "  gsnmf crosscheck --out crosscheck --seed 1"
 CROSSCHECK_EXAMPLES = f"""examples:
@@ -47,7 +49,8 @@ If X has fractions there is no Gibbs. The folder gets crosscheck.csv, crosscheck
 JAX_ENABLE_X64=1 in the environment computes in double precision."""
 
 EXAMPLES = (
-    DEMO_EXAMPLE, FIT_EXAMPLE, CHOOSE_EXAMPLE, CROSSCHECK_EXAMPLE, REPRODUCE_EXAMPLE, SWEEP_EXAMPLE, FIGURES_EXAMPLE,
+    DEMO_EXAMPLE, FIT_EXAMPLE, REPORT_EXAMPLE, CHOOSE_EXAMPLE, CROSSCHECK_EXAMPLE, REPRODUCE_EXAMPLE, SWEEP_EXAMPLE,
+    FIGURES_EXAMPLE,
 )  # fmt: skip
 
 
@@ -109,6 +112,7 @@ def _parser() -> Parser:
     )
     fit.set_defaults(run=_fit)
     _fit_options(fit)
+    add_report(commands, **common)
     add_choose(commands, **common)
     crosscheck = commands.add_parser(
         "crosscheck",
@@ -145,8 +149,9 @@ def _fit_options(fit: Parser) -> None:
     fit.add_argument("--seed", type=seed, default=0, metavar="N", help="of the random start (default: 0)")
     fit.add_argument("--plots", type=Path, metavar="DIR", help="write pictures into this folder")
     fit.add_argument(
-        "--image-shape", type=image_shape, metavar="HxW", help="samples are images: draw the dictionary as such"
+        "--image-shape", type=image_shape, metavar="HxW", help="samples are images: pictures and reports draw them"
     )
+    fit.add_argument("--without-data", action="store_true", help="save the fit alone; a report then asks for the data")
 
 
 def _crosscheck_options(crosscheck: Parser) -> None:
@@ -178,8 +183,6 @@ def _fit(arguments: argparse.Namespace) -> int:
     for given in (arguments.file, arguments.labels):
         if given is not None and given.resolve() in (npz.resolve(), npz.with_suffix(".json").resolve()):
             raise ValueError(f"expected --out to name another file than the input; got {given} for both")
-    if arguments.image_shape is not None and arguments.plots is None:
-        raise ValueError("expected --plots DIR with --image-shape; got none")
     check_problem(arguments)
     if arguments.plots is not None:
         check_folder(arguments.plots)
@@ -191,15 +194,19 @@ def _fit(arguments: argparse.Namespace) -> int:
     fit, interrupted = _run(arguments, data, priors, rank)
     if fit is None:
         raise KeyboardInterrupt
-    save_fit(npz, fit, fit.priors or priors, data.names)
+    seconds = time.perf_counter() - begin
+    kept = data.names if arguments.without_data else data
+    save_fit(npz, fit, fit.priors or priors, kept, image_shape=shape, seconds=seconds)
     if interrupted:
         print(f"gsnmf: interrupted after sweep {fit.num_steps}; saved in {npz}", file=sys.stderr)
         return 130
-    print(_table(data, fit, time.perf_counter() - begin))
+    print(_table(data, fit, seconds))
     if not math.isfinite(fit.elbo[-1]):
         print(f"gsnmf: error: {fit.message} The saved factors are of no use.", file=sys.stderr)
         return 1
     print(f"\n{fit.message}\nSaved in {npz} and {npz.with_suffix('.json').name}")
+    if not arguments.without_data:
+        print(f"A page about it: gsnmf report {npz}")
     if arguments.plots is not None:
         from .plots import save_figures
 

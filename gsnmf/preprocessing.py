@@ -68,6 +68,27 @@ def as_images(images: ArrayLike | Dataset) -> Images:
     return Images(stack, np.ones(stack.shape[1:], bool))
 
 
+def pixels_of(image_shape: Any, num_features: int) -> NDArray[np.bool_]:
+    """Which pixels of an image are features, height × width of booleans.
+
+    Args:
+        image_shape: height and width, if all pixels are; or height × width of booleans, such as `Images.mask`.
+        num_features: how many there are.
+
+    >>> pixels_of((2, 3), 6).shape
+    (2, 3)
+    """
+    given = np.asarray(image_shape)
+    shape = given.tolist() if given.shape == (2,) and given.dtype.kind in "iu" else [0]
+    pixels = given if given.ndim == 2 and given.dtype == bool else np.ones(shape if min(shape) > 0 else [0, 0], bool)
+    if not pixels.size:
+        raise ValueError(f"expected a height and a width, or height × width of booleans; got {image_shape!r}")
+    if pixels.sum() != num_features:
+        said = "×".join(map(str, pixels.shape))
+        raise ValueError(f"expected an image shape of {num_features} pixels; got {said} with {pixels.sum()}")
+    return pixels
+
+
 def as_stack(stack: ArrayLike) -> NDArray[np.floating]:
     """Images as floating-point numbers, samples × height × width; refuses anything else."""
     images = np.asarray(stack)

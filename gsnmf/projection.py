@@ -179,6 +179,25 @@ def nearest_cosine(train_V: ArrayLike, train_labels: ArrayLike, test_V: ArrayLik
     return predicted
 
 
+def leave_one_out(V: ArrayLike, labels: ArrayLike) -> NDArray[Any]:
+    """The label of the nearest other sample by cosine distance, for every sample.
+
+    Args:
+        V: components × samples, two or more.
+        labels: one per sample.
+
+    >>> leave_one_out([[1.0, 0.9, 0.0], [0.0, 0.1, 1.0]], ["a", "b", "c"]).tolist()
+    ['b', 'a', 'b']
+    """
+    unit, names = _unit(_matrix("V", V)), np.asarray(labels)
+    if names.shape != unit.shape[1:] or len(names) < 2:
+        raise ValueError(f"expected one label for each of {unit.shape[1]} samples, two or more; got {names.shape}")
+    cosines = unit.T @ unit
+    np.fill_diagonal(cosines, -np.inf)
+    others: NDArray[Any] = names[cosines.argmax(axis=1)]
+    return others
+
+
 def accuracy(T: ArrayLike, X: ArrayLike, labels: ArrayLike, new_X: ArrayLike, new_labels: ArrayLike) -> float:
     """The share of new samples that the paper's classifier has right; both parts enter T's space by `nnls`.
 

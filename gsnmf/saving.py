@@ -18,23 +18,48 @@ from . import __version__
 from .files import PathLike
 from .inference import Fit, Posterior
 from .inference.factors import Correlated, LogNormal, Point
-from .model import Exponential, Gamma, GroupSparse, Names, Priors, Relevance
+from .inference.posterior import LabelPosterior
+from .model import Data, Exponential, Gamma, GroupSparse, HeldOut, Labels, Names, Priors, Relevance
+from .preprocessing import pixels_of
 
-FORMAT, FORMAT_VERSION = "gsnmf-fit", 3  # 2: the kind of bound, and factors other than Gammas; 3: more priors
+# 2: the kind of bound, and factors other than Gammas; 3: more priors; 4: the data, and what images they are
+FORMAT, FORMAT_VERSION = "gsnmf-fit", 4
 FAMILIES: dict[str, Any] = {
-    f.__name__: f for f in (Gamma, Exponential, GroupSparse, Relevance, Priors, Posterior, LogNormal, Correlated, Point)
+    f.__name__: f
+    for f in (
+        *(Gamma, Exponential, GroupSparse, Relevance, Priors, Posterior, LabelPosterior, LogNormal, Correlated, Point),
+        Labels,
+    )
 }
+HELD_OUT = ("feature", "sample", "value")
+NARROW = (np.uint8, np.uint16, np.uint32, np.float32)  # what X is stored as, the first that loses nothing
 
 
 class Saved(NamedTuple):
-    """What `save_fit` saved: the fit, the priors it was made with, the names of its axes."""
+    """What `save_fit` saved: the fit, the priors it was made with, the names of its axes.
+
+    data: what it was fitted to, if it was saved too.
+    pixels: height × width, true at the pixels that are features, if samples are images and that was said.
+    seconds: that the fit took, if that was said.
+    """
 
     fit: Fit
     priors: Priors
     names: Names
+    data: Data | None = None
+    pixels: NDArray[np.bool_] | None = None
+    seconds: float | None = None
 
 
-def save_fit(path: PathLike, fit: Fit, priors: Priors, names: Names) -> Path:
+def save_fit(
+    path: PathLike,
+    fit: Fit,
+    priors: Priors,
+    names: Names | Data,
+    *,
+    image_shape: Any = None,
+    seconds: float | None = None,
+) -> Path:
     """Write the arrays to `path`.npz and everything else, readable by people, to `path`.json; returns the former.
 
     Each file appears whole or not at all, and a pair that does not belong together is noticed when it is loaded.
@@ -43,16 +68,22 @@ def save_fit(path: PathLike, fit: Fit, priors: Priors, names: Names) -> Path:
         path: with or without .npz; its folder must exist.
         fit: from `cavi.run` or `svi.run`; any precision, restored bit by bit.
         priors: those it was made with.
-        names: `data.names`.
+        names: `data.names`; or the data, which are then saved with the fit, so that a report needs nothing else.
+        image_shape: height and width if samples are images, or height × width of booleans, true at those pixels that
+            are features.
+        seconds: that it took.
     """
+    data, names = (names, names.names) if isinstance(names, Data) else (None, names)
     for value, kind in ((fit, Fit), (priors, Priors), (names, Names)):
         if not isinstance(value, kind):
             raise ValueError(f"expected a {kind.__name__} to save; got {type(value).__name__}")
+    pixels = None if image_shape is None else pixels_of(image_shape, len(names.feature))
     if not pair(path)[0].parent.is_dir():
         raise ValueError(f"expected a folder that exists; got {pair(path)[0].parent}")
     arrays: dict[str, NDArray[Any]] = {}
     posterior, prior = _describe(fit.posterior, "posterior", arrays), _describe(priors, "priors", arrays)
     _describe(fit.elbo, "elbo", arrays)
+    observed, shown = _describe_data(data, arrays), _describe(pixels, "pixels", arrays)
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **arrays)
     description = {
@@ -68,6 +99,9 @@ def save_fit(path: PathLike, fit: Fit, priors: Priors, names: Names) -> Path:
         "posterior": posterior,
         "priors": prior,
         "names": {axis: _describe_names(axis, getattr(names, axis)) for axis in ("feature", "sample", "group")},
+        "observed": observed,
+        "pixels": shown,
+        "seconds": None if seconds is None else float(seconds),
         "sha256_of_npz": hashlib.sha256(buffer.getvalue()).hexdigest(),
     }
     npz, text = pair(path)
@@ -109,7 +143,10 @@ def load_fit(path: PathLike) -> Saved:
         how["priors"] = _build(description["priors"], arrays)
         fit = Fit(_build(description["posterior"], arrays), arrays["elbo"], **how)
         axes: dict[str, Any] = {axis: np.asarray(n["values"], n["dtype"]) for axis, n in description["names"].items()}
-        saved = Saved(fit, how["priors"], Names(**axes))
+        names = Names(**axes)
+        data = _build_data(description.get("observed"), names, arrays)
+        more = _build(description.get("pixels"), arrays), description.get("seconds")
+        saved = Saved(fit, how["priors"], names, data, *more)
         shapes = [np.shape(q.mean) for q in (fit.posterior.T, fit.posterior.V)]
         if shapes != [(len(saved.names.feature), shapes[1][0]), (shapes[0][1], len(saved.names.sample))]:
             raise ValueError(f"factors of shapes {shapes} for other numbers of names")
@@ -201,6 +238,40 @@ def _build(description: Any, arrays: dict[str, NDArray[Any]]) -> Any:
             raise ValueError(f"{law.__name__} is no distribution")
         return law(**{name: _build(value, arrays) for name, value in fields.items()})
     return FAMILIES[fields.pop("family")](**{name: _build(value, arrays) for name, value in fields.items()})
+
+
+def _describe_data(data: Data | None, arrays: dict[str, NDArray[Any]]) -> dict[str, Any] | None:
+    """X in the smallest numbers that hold it, and all that `Data` has besides but for the names."""
+    if data is None:
+        return None
+    X = np.asarray(data.X)
+    with np.errstate(invalid="ignore", over="ignore"):  # what does not fit is seen not to be equal
+        narrow = (X.astype(kind) for kind in NARROW if np.dtype(kind).itemsize < X.dtype.itemsize)
+        arrays["data.X"] = next((small for small in narrow if np.array_equal(small, X)), X)
+    held_out = None if data.held_out is None else [f"data.held_out.{name}" for name in HELD_OUT]
+    if data.held_out is not None:
+        arrays |= {f"data.held_out.{name}": getattr(data.held_out, name) for name in HELD_OUT}
+    mask = None if data.mask is None else np.asarray(data.mask, bool)
+    return {
+        "X": "data.X",
+        "dtype": X.dtype.str,
+        "membership": _describe(data.membership, "data.membership", arrays),
+        "mask": _describe(mask, "data.mask", arrays),
+        "held_out": held_out,
+        "labels": _describe(data.labels, "data.labels", arrays),
+    }
+
+
+def _build_data(described: dict[str, Any] | None, names: Names, arrays: dict[str, NDArray[Any]]) -> Data | None:
+    """The inverse of `_describe_data`."""
+    if described is None:
+        return None
+    X = arrays[described["X"]].astype(described["dtype"])
+    if X.shape != (len(names.feature), len(names.sample)):
+        raise ValueError(f"data of shape {X.shape} for other numbers of names")
+    held_out = described["held_out"] and HeldOut(*(arrays[key] for key in described["held_out"]))
+    rest = {field: _build(described[field], arrays) for field in ("membership", "mask", "labels")}
+    return Data(X, names=names, held_out=held_out, **rest)
 
 
 def _describe_names(axis: str, names: NDArray[Any]) -> dict[str, Any]:

@@ -105,12 +105,8 @@ ERRORS: list[tuple[list[str], str]] = [
     (["{X}", "--out", "{folder}/f", "--rank", "2", "--tol", "-1"], "expected tol to be None or a number ≥ 0; got -1"),
     (["{X}", "--out", "{folder}/f", "--rank", "two"], "invalid int value: 'two'"),
     (["{X}", "--out", "{X}/f", "--rank", "2"], "expected a folder to write into; got"),
-    (["{X}", "--out", "{folder}/f", "--rank", "2", "--image-shape", "2x3"], "expected --plots DIR with --image-shape"),
-    (
-        ["{X}", "--out", "{folder}/f", "--rank", "2", "--plots", "{folder}/p", "--image-shape", "2x2"],
-        "with 6 pixels; got 2x2",
-    ),
-    (["{X}", "--out", "{folder}/f", "--rank", "2", "--plots", "{folder}/p", "--image-shape", "6"], "expected HxW"),
+    (["{X}", "--out", "{folder}/f", "--rank", "2", "--image-shape", "2x2"], "with 6 pixels; got 2x2"),
+    (["{X}", "--out", "{folder}/f", "--rank", "2", "--image-shape", "6"], "expected HxW"),
     (["{folder}/no.csv", "--out", "{folder}/f", "--rank", "2"], "no.csv, which is not there"),
     (["{folder}/labels.txt", "--out", "{folder}/f", "--rank", "2"], "expected a file ending in .npy"),
     (
@@ -182,6 +178,7 @@ def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
         ("--help",): ["gsnmf demo --out", "gsnmf fit faces.npz --labels"],
         ("demo", "--help"): ["gsnmf demo --out"],
         ("fit", "--help"): ["gsnmf fit faces.npz --labels", "gsnmf fit counts.csv --rank"],
+        ("report", "--help"): ["gsnmf report my_fit.npz", "gsnmf report old_fit.npz --data"],
         ("crosscheck", "--help"): ["gsnmf crosscheck --out", "gsnmf crosscheck counts.csv --labels"],
     }.items():
         with pytest.raises(SystemExit, match="0"):
@@ -191,7 +188,7 @@ def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_examples_in_help_parse() -> None:
-    for line in (cli.DEMO_EXAMPLE, cli.FIT_EXAMPLE, cli.CROSSCHECK_EXAMPLE):
+    for line in (cli.DEMO_EXAMPLE, cli.FIT_EXAMPLE, cli.REPORT_EXAMPLE, cli.CROSSCHECK_EXAMPLE):
         cli._parser().parse_args(line.split()[1:])
 
 

@@ -6,13 +6,16 @@ import json
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import numpyro.distributions as dist
 import pytest
 
 from gsnmf.files import read_labels, read_matrix
 from gsnmf.inference import Fit, Posterior
-from gsnmf.model import Exponential, Gamma, GroupSparse, Names, Priors, Relevance, by_scale
+from gsnmf.inference.posterior import LabelPosterior
+from gsnmf.model import Dirichlet, Exponential, Gamma, GroupSparse, Names, Priors, Relevance, as_data, by_scale
+from gsnmf.model.missing import fingerprint
 from gsnmf.model.priors import canonical
 from gsnmf.saving import load_fit, pair, save_fit
 
@@ -257,7 +260,7 @@ def test_load_refuses(tmp_path: Path) -> None:
             load_fit(npz)
 
     refuses("other or damaged contents", content=good_npz[:-1] + bytes([good_npz[-1] ^ 1]))
-    refuses("format version 3 or older; got 4, written by gsnmf 9.0", format_version=4, gsnmf_version="9.0")
+    refuses("format version 4 or older; got 5, written by gsnmf 9.0", format_version=5, gsnmf_version="9.0")
     refuses("to say format 'gsnmf-fit'", format="other")
     refuses("expected .*fit.json to describe the arrays.*Laplace", priors={"family": "Laplace"})
     refuses("to describe the arrays.*missing.a", posterior=good_json["posterior"] | {"T": "missing.a"})
@@ -294,3 +297,50 @@ def test_numbers_can_be_names_under_a_corner_that_says_so(tmp_path: Path) -> Non
 def test_only_fits_are_saved_and_only_into_folders_that_exist(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="expected a Fit to save; got str"):
         save_fit(tmp_path / "a", "fit", None, None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("X", [[[0, 255], [3, 4]], [[0, 256], [1, 2]], [[0.5, 1], [2, 3]], [[1 / 3, 0], [1, 1e9]]])
+def test_data_are_saved_with_the_fit_to_the_bit(tmp_path: Path, X: Any) -> None:
+    fit, priors, _ = a_fit()
+    T, V = np.asarray(fit.posterior.T.a), np.asarray(fit.posterior.V.a)
+    values = np.resize(np.asarray(X, float), (len(T), V.shape[1]))
+    mask = np.arange(values.size).reshape(values.shape) % 5 > 0
+    groups = [None, {"a", "b"}, *("ab"[n % 2] for n in range(V.shape[1] - 2))]
+    for data in (
+        as_data(values),
+        as_data(values, ["ab"[n % 2] for n in range(V.shape[1])], mask=mask),
+        as_data(values.astype(np.float32), groups, label_prior=Dirichlet([1.0, 2.0])),
+    ):
+        path = save_fit(tmp_path / "fit", fit, priors, data, image_shape=(1, len(T)), seconds=2.5)
+        saved = load_fit(path)
+        assert (saved.seconds, saved.pixels.shape) == (2.5, (1, len(T)))
+        assert saved.data.X.dtype == data.X.dtype
+        assert fingerprint(saved.data) == fingerprint(data)
+        leaves, old = (jax.tree.leaves_with_path(d) for d in (saved.data, data))
+        assert [where for where, _ in leaves] == [where for where, _ in old]
+        for (_, new), (_, before) in zip(leaves, old, strict=True):
+            np.testing.assert_array_equal(new, before)
+        assert saved.data.names.group.tolist() == data.names.group.tolist()
+        if data.held_out is not None:
+            np.testing.assert_array_equal(saved.data.held_out.value, data.held_out.value)
+            np.testing.assert_array_equal(saved.data.held_out.sample, data.held_out.sample)
+
+
+def test_what_is_said_of_unknown_labels_is_saved(tmp_path: Path) -> None:
+    fit, priors, names = a_fit()
+    N = fit.posterior.V.a.shape[1]
+    labels = LabelPosterior(np.full((N, 2), 0.5), None, None, np.ones(N))
+    save_fit(tmp_path / "fit", fit._replace(posterior=fit.posterior._replace(labels=labels)), priors, names)
+    np.testing.assert_array_equal(load_fit(tmp_path / "fit").fit.posterior.z, 0.5)
+
+
+def test_files_of_older_versions_load(tmp_path: Path) -> None:
+    npz = save_fit(tmp_path / "fit", *a_fit())
+    text = npz.with_suffix(".json")
+    description = json.loads(text.read_text())
+    for key in ("observed", "pixels", "seconds"):
+        del description[key]
+    text.write_text(json.dumps(description | {"format_version": 3}))
+    saved = load_fit(npz)
+    assert saved.data is saved.pixels is saved.seconds is None
+    assert saved.fit.num_steps == 7

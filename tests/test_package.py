@@ -38,6 +38,7 @@ def test_wheel_from_sdist_installs_and_runs(tmp_path):
     run(python, "-m", "build", "--outdir", tmp_path, Path.cwd())  # the wheel is built from the sdist
     (sdist,), (wheel,) = tmp_path.glob("*.tar.gz"), tmp_path.glob("*.whl")
     wanted = {"gsnmf/py.typed", "gsnmf/model/priors.py", "gsnmf/inference/cavi.py", "gsnmf/cli.py"}
+    wanted |= {f"gsnmf/reporting/page.{end}" for end in ("py", "html", "css", "js")}
     wanted |= {"gsnmf/estimator.py", "gsnmf/experiments/protocol.py", "gsnmf/experiments/presets.toml"}
     with zipfile.ZipFile(wheel) as archive:
         assert wanted <= set(archive.namelist())

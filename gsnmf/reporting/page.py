@@ -1,0 +1,204 @@
+"""The page: a template, its style and script, and the sections that this fit allows."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import re
+from functools import partial
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..files import PathLike
+from ..inference import Fit, psis
+from ..inference.posterior import rank_of
+from ..model import Data, Priors
+from ..model.missing import fingerprint
+from ..preprocessing import pixels_of
+from . import components, samples, sections
+from .charts import trace
+from .markup import Html, embed, escape, percent, tag
+from .pictures import as_pictures, symbols
+from .summary import PROB, Summary, examples, guesses, summarise
+
+POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+LIGHT = 0.2  # images with a smaller share of zeros are no strokes on paper: their large values are shown light
+
+
+def report(
+    fit: Fit,
+    data: Data,
+    priors: Priors | None = None,
+    *,
+    image_shape: Any = None,
+    title: str = "A fitted model",
+    path: PathLike | None = None,
+    seconds: float | None = None,
+    khat: bool = False,
+) -> str:
+    """One self-contained HTML page about a fit, which asks no network for anything.
+
+    Args:
+        fit: of `cavi.run` or `svi.run`.
+        data: what it was fitted to.
+        priors: those it was made with; the fit's own when left out.
+        image_shape: height and width if samples are images, or height × width of booleans, true at the pixels that are
+            features (`Images.mask`). Left out, features are listed by name.
+        title: of the page.
+        path: a file to write it to, as well.
+        seconds: that the fit took, if it should say so.
+        khat: whether to draw from q for k̂, which takes as long as a thousand evaluations of the model.
+
+    Returns the page.
+
+    >>> import jax
+    >>> from gsnmf.inference import cavi
+    >>> from gsnmf.model import Gamma, Priors, as_data
+    >>> data = as_data([[30, 10, 20], [60, 20, 40]], feature_names=["tea", "milk"])
+    >>> fit = cavi.run(data, Priors(Gamma(1.0, 1.0), Gamma(1.0, 20.0)), key=jax.random.key(0), rank=1)
+    >>> "milk" in report(fit, data, title="Breakfast")
+    True
+    """
+    _check(fit, data)
+    priors = fit.priors if priors is None else priors
+    pixels = None if image_shape is None else pixels_of(image_shape, data.num_features)
+    k = psis_of(fit, data, priors) if khat else None
+    s = summarise(fit, data, priors)
+    page = _fill(title, {"tiles": sections.tiles(s)} | _body(s, pixels, seconds, k))
+    if path is not None:
+        _write(Path(path), page)
+    return page
+
+
+def _check(fit: Any, data: Any) -> None:
+    if not isinstance(fit, Fit):
+        raise ValueError(f"expected a Fit, as made by cavi.run or svi.run; got {type(fit).__name__}")
+    if not isinstance(data, Data):
+        raise ValueError(f"expected Data, as made by as_data(X, groups); got {type(data).__name__}")
+    T, V = (np.asarray(q.mean) for q in fit.posterior[:2])
+    if data.X.shape != (len(T), V.shape[1]) or fit.data not in (None, fingerprint(data)):
+        raise ValueError(
+            f"expected the data that the fit was made from, {len(T)} features × {V.shape[1]} samples; "
+            f"got others, of shape {data.X.shape}"
+        )
+    if not (np.isfinite(T).all() and np.isfinite(V).all()):
+        raise ValueError("expected a fit whose factors are finite; got one that went wrong: " + fit.message)
+
+
+def psis_of(fit: Fit, data: Data, priors: Priors | None) -> float:
+    """k̂ of the fit, by a key of its own; refuses a fit without priors."""
+    import jax
+
+    if priors is None:
+        raise ValueError("expected priors with khat; got none")
+    return psis(fit, data, priors, key=jax.random.key(rank_of(fit.posterior)))
+
+
+def _body(s: Summary, pixels: Any, seconds: float | None, khat: float | None) -> dict[str, Html]:
+    """All sections, links to them, and the numbers that the script needs."""
+    draw = None if pixels is None else partial(as_pictures, pixels=pixels)
+    pictures = None if draw is None else draw(s.T)
+    name = sections.BOUNDS[s.fit.bound][0]
+    chart, points = trace(np.asarray(s.fit.elbo, float), name, sections.unit(s))
+    canvas, shades = components.heat(s)
+    lam, rates = (None, None) if s.lam is None else components.relevance(s, pictures)
+    found = guesses(s)
+    parts = {
+        "The data": sections.data_section(s),
+        "The model and its priors": sections.model_section(s),
+        "The fit": sections.fit_section(s, chart, seconds, khat),
+        "Components": _components(s, pictures, lam, canvas),
+        "Reconstructions": samples.reconstruction_section(s, draw, pictures, examples(s)),
+    }
+    if found is not None:
+        parts["Classes in coefficient space"] = samples.confusion_section(s, found)
+    if s.fit.posterior.z is not None and not s.data.known.all():
+        parts["Labels that were unknown"] = samples.unknown_section(s)
+    body = [
+        tag("section", tag("h2", heading, id=f"heading-{n}"), content, id=f"part-{n}", aria_labelledby=f"heading-{n}")
+        for n, (heading, content) in enumerate(parts.items())
+    ]
+    links = [tag("a", heading, href=f"#part-{n}") for n, heading in enumerate(parts)]
+    drawn = "" if pictures is None else symbols(pictures)
+    numbers = {
+        "orders": s.orders,
+        "live": s.used.tolist(),
+        "groups": s.groups,
+        "trace": points,
+        "heat": shades,
+        "lam": rates,
+        "light": pictures is not None and bool(np.nanmean(s.X == 0) < LIGHT),
+    }
+    return {"links": escape(links), "body": escape([drawn, *body]), "data": embed(numbers)}
+
+
+def _components(s: Summary, pictures: components.Pictures, lam: Html | None, canvas: Html) -> list[Any]:
+    """All about components, below the controls that sort them."""
+    what = (
+        "E[T] as pictures, each on its own scale"
+        if pictures is not None
+        else "The features with the largest E[t] of each component, as shares of its Σ t"
+    )
+    dead = (
+        "A component is dead if what it is allotted of the counts is less than half of what it is expected to cause. "
+    )
+    blocks = [
+        components.controls(s, pictures),
+        _block(
+            "Dictionary", f"{what}. In percent: the component's share of ΣTV. {dead}", components.gallery(s, pictures)
+        ),
+    ]
+    if s.means is not None:
+        blocks.append(
+            _block(
+                "Mean coefficients by class",
+                "A Hinton diagram: areas are in proportion to the mean of E[v] over the samples of a class.",
+                components.hinton(s, s.means, "mean coefficient", pictures, "hinton-v"),
+            )
+        )
+    if s.lam is not None and lam is not None:
+        if s.means is not None and s.lam.mean.shape == s.means.T.shape and s.lam_axes == ("component", "group"):
+            inverse = components.hinton(s, 1 / s.lam.mean.T, "1/E[λ]", pictures, "hinton-lam")
+            blocks.append(
+                _block("1/E[λ] by class", "The size of coefficients that the learned prior expects.", inverse)
+            )
+        many = s.lam_axes == ("component", "group")
+        note = " Pale points: E[λ] of other classes, as far as the axis goes." if many else ""
+        words = (
+            f"E[λ] with its {percent(PROB)} interval under q, on a logarithmic axis; small λ, large coefficients.{note}"
+        )
+        blocks.append(_block("Relevance λ", words, lam))
+    sort = "samples sorted by class" if s.home is not None else "samples in their order"
+    blocks.append(_block("Coefficients", f"E[V], the darker the larger, {sort}; point at it for values.", canvas))
+    return [*blocks, components.table(s)]
+
+
+def _block(heading: str, words: str, content: Html) -> Html:
+    return tag("div", tag("h3", heading), tag("p", words, class_="quiet"), content, class_="block panel")
+
+
+def _fill(title: str, parts: dict[str, Html]) -> str:
+    """The template with everything in it. Scripts other than ours are forbidden to run, as is every request."""
+    template, style, script = (
+        files(__package__).joinpath(f"page.{end}").read_text("utf-8") for end in ("html", "css", "js")
+    )
+    ours = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
+    policy = f"{POLICY}; script-src 'sha256-{ours}'"
+    values = {"title": escape(title), "policy": policy, "style": style, "script": script, **parts}
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: values[match[1]], template)  # once: names may hold braces too
+
+
+def _write(path: Path, page: str) -> None:
+    """The file appears whole or not at all."""
+    if not path.parent.is_dir():
+        raise ValueError(f"expected a folder that exists; got {path.parent}")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_text(page, encoding="utf-8")
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)

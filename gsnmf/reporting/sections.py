@@ -1,0 +1,168 @@
+"""The parts of a report that come first: what was fitted, what was assumed, how the fit went."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+from scipy.special import kl_div
+
+from .. import __version__
+from ..inference.posterior import divergence
+from ..model.problem import has_counts
+from . import graph
+from .charts import histogram, named_bars
+from .markup import Html, number, percent, tag
+from .summary import Summary
+
+BOUNDS = {
+    "augmented": (
+        "augmented bound",
+        "A lower bound on log p(X), with the latent counts S as part of the model; "
+        "comparable with other augmented bounds of the same data only.",
+    ),
+    "collapsed": (
+        "collapsed bound",
+        "A lower bound on log p(X), with the latent counts S summed out, as noisy estimates; "
+        "not comparable with augmented bounds.",
+    ),
+    "log_joint": ("log joint density", "The logarithm of the joint density at a point estimate: no bound."),
+}
+MANY = 40  # groups whose sizes are listed
+
+
+def facts(rows: list[tuple[str, Any]], label: str) -> Html:
+    """A table of two columns."""
+    lines = [tag("tr", tag("th", name, scope="row"), tag("td", value)) for name, value in rows]
+    return tag("table", tag("caption", label, class_="hidden"), tag("tbody", lines), class_="facts")
+
+
+def tiles(s: Summary) -> Html:
+    """The few numbers one looks for first."""
+    d = s.data
+    values = [
+        (f"{d.num_features:,} × {d.num_samples:,}", "features × samples"),
+        (f"{d.num_groups}" if d.num_groups else "none", "classes"),
+        (f"{s.used.sum()} of {s.rank}", "components in use"),
+        (number(s.fit.elbo[-1]), BOUNDS[s.fit.bound][0]),
+        ("yes" if s.fit.converged else "no", f"converged, {s.fit.num_steps:,} {unit(s)}s"),
+    ]
+    return tag("div", [tag("div", tag("b", v), tag("span", k), class_="tile") for v, k in values], class_="tiles")
+
+
+def unit(s: Summary) -> str:
+    """What a step of the algorithm is called."""
+    return "sweep" if s.fit.bound == "augmented" else "step"
+
+
+def data_section(s: Summary) -> list[Html]:
+    """Sizes, zeros, missing entries, a histogram, and sizes of groups."""
+    d = s.data
+    seen = s.X[~np.isnan(s.X)]
+    missing = s.X.size - len(seen)
+    kind = "whole numbers" if has_counts(d) else "with fractions"
+    held = "" if d.held_out is None else f", of which {len(d.held_out):,} are known and held out"
+    rows = [
+        ("Features", f"{d.num_features:,}"),
+        ("Samples", f"{d.num_samples:,}"),
+        ("Classes", d.num_groups or "none"),
+        ("Zeros", percent((seen == 0).mean())),
+        ("Missing entries", f"{missing:,} ({percent(missing / s.X.size)}){held}" if missing else "none"),
+        ("Values", f"{kind}, {number(seen.min())} to {number(seen.max())}"),
+        ("Mean, total", f"{number(seen.mean())}, {number(seen.sum())}"),
+    ]
+    if d.labels is not None:
+        several = 0 if d.labels.several is None else int(np.sum(d.labels.several))
+        rows.append(("Labels", f"{int((~d.known).sum()):,} unknown, {several:,} samples with several"))
+    parts = [
+        tag("div", facts(rows, "The data"), class_="panel"),
+        _figure(histogram(seen), "How many entries have which value; zeros, counted in the table, are left out."),
+    ]
+    if d.num_groups:
+        known = np.asarray(d.membership)[d.known]
+        sizes = known.sum(axis=0)
+        order = np.arange(len(sizes))[:MANY]
+        names = [s.groups[c] for c in order]
+        tips = [f"{name}: {number(sizes[c])} samples" for name, c in zip(names, order, strict=True)]
+        bars = named_bars(names, sizes[order].tolist(), [number(sizes[c]) for c in order], tips)
+        more = f" The first {MANY} of {len(sizes)}." if len(sizes) > MANY else ""
+        parts.append(_figure(bars, f"Samples of each class{', labels known' if d.labels is not None else ''}.{more}"))
+    return [tag("div", parts, class_="columns")]
+
+
+def model_section(s: Summary) -> list[Html]:
+    """The graph of the model, and its priors."""
+    if s.priors is None:
+        return [tag("p", "The priors of this fit are not known.")]
+    found = graph.model_graph(s.data, s.priors, s.rank)
+    d = s.data
+    sizes = {"feature": d.num_features, "component": s.rank, "sample": d.num_samples, "group": d.num_groups}
+    lines = [
+        tag("tr", tag("th", letter, scope="row"), tag("td", law), tag("td", role, class_="quiet"))
+        for letter, law, role in graph.stated(found, s.priors)
+    ]
+    family = type(s.priors.coefficients).__name__
+    learned = " Shapes and scales were learned with the factors." if s.fit.learned else ""
+    notes = [f"Prior of the coefficients: {family}.{learned} Gamma distributions are stated by shape and scale."]
+    if d.labels is not None and d.labels.num_unknown and "z" not in found.laws:
+        notes.append("The labels that are unknown are learned as well; the graph shows the model for known ones.")
+    priors = tag("table", tag("caption", "Priors", class_="hidden"), tag("tbody", lines), class_="facts priors")
+    return [
+        tag(
+            "div",
+            _figure(graph.draw(found, sizes), "Grey: observed. Boxes: one of each for every feature, component, …"),
+            tag("div", priors, [tag("p", note, class_="quiet") for note in notes], class_="panel"),
+            class_="columns",
+        )
+    ]
+
+
+def fit_section(s: Summary, chart: Html, seconds: float | None, khat: float | None) -> list[Html]:
+    """The trace of the bound, and how the run went."""
+    name, meaning = BOUNDS[s.fit.bound]
+    misfit = divergence(s.fit, s.data)
+    rows: list[tuple[str, Any]] = [
+        (f"{unit(s).capitalize()}s", f"{s.fit.num_steps:,}"),
+        ("Converged", "yes" if s.fit.converged else "no"),
+        ("Why it stopped", s.fit.message),
+        (f"Last {name}", f"{s.fit.elbo[-1]:,.2f}".replace("-", "−")),
+        ("KL(X ‖ E[T] E[V])", f"{number(misfit)}{_beside_rank_one(s, misfit)}"),
+    ]
+    if khat is not None:
+        verdict = (
+            "q could be corrected by importance weights"
+            if khat < 0.7
+            else "q is far from the exact posterior as a whole, as mean fields over many entries are"
+        )
+        rows.append(("k̂ of all factors at once", f"{khat:.2f}: {verdict}"))
+    if seconds is not None:
+        rows.append(("Seconds, compilation included", f"{seconds:.1f}"))
+    rows.append(("Precision of the factors", str(np.asarray(s.fit.posterior.T[0]).dtype)))
+    rows.append(
+        (
+            "Page made by",
+            ", ".join([f"gsnmf {__version__}", *(f"{p} {version(p)}" for p in ("jax", "numpyro", "numpy"))]),
+        )
+    )
+    return [
+        tag(
+            "div",
+            _figure(chart, f"{name[0].upper()}{name[1:]} by {unit(s)}; point at the line for values. {meaning}"),
+            tag("div", facts(rows, "Diagnostics"), class_="panel"),
+            class_="columns",
+        )
+    ]
+
+
+def _beside_rank_one(s: Summary, misfit: float) -> str:
+    """Beside the best table of rank one, whose entries are products of row and column sums; empty with a mask."""
+    if s.data.mask is not None or not s.X.sum():
+        return ""
+    plain = np.outer(s.X.sum(axis=1), s.X.sum(axis=0)) / s.X.sum()
+    base = float(kl_div(s.X, plain).sum())
+    return f", {percent(misfit / base)} of that of the best fit of rank one" if base > 0 else ""
+
+
+def _figure(drawn: Html, caption: str) -> Html:
+    return tag("figure", drawn, tag("figcaption", caption), class_="panel")

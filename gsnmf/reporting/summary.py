@@ -1,0 +1,206 @@
+"""The numbers that a report shows, computed once."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import gammaincinv, kl_div, ndtri
+
+from ..inference import Fit, in_use
+from ..inference.factors import Correlated, LogNormal
+from ..model import Data, Gamma, Priors
+from ..model.missing import with_nan
+from ..model.priors import canonical
+from ..plots import component_order, mean_by_group
+from ..projection import leave_one_out, nnls
+
+PROB = 0.9  # of the intervals
+MOST = 2000  # samples that are classified, and that a heat map draws
+
+
+class Interval(NamedTuple):
+    """E[λ] and the ends of an interval with as much probability below as above, rows × columns as λ has them."""
+
+    mean: NDArray[np.float64]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+
+
+class Guesses(NamedTuple):
+    """Labels of samples as their nearest neighbours have them.
+
+    matrix: true groups × guessed groups, how many samples.
+    classified: how many samples there are in it.
+    possible: how many have a single known label.
+    """
+
+    matrix: NDArray[np.int_]
+    classified: int
+    possible: int
+
+    @property
+    def accuracy(self) -> float:
+        """The share on the diagonal."""
+        return float(np.trace(self.matrix) / self.classified)
+
+
+class Summary(NamedTuple):
+    """A fit in numbers.
+
+    T, V: E[T], features × components, and E[V], components × samples.
+    rebuilt: E[T] E[V], features × samples.
+    X: with NaN where it is hidden.
+    membership: samples × groups, probabilities where labels are unknown; None without groups.
+    means: groups × components, mean coefficients; None without groups.
+    home: of every component the group in which it is most active; None without groups.
+    share: of Σ TV, by component.
+    used: whether each component explains anything.
+    orders: components sorted, by what they are sorted by.
+    misfit: KL(x ‖ TV) of every sample.
+    lam: λ, None for a family without.
+    lam_axes: what its rows and columns are.
+    """
+
+    fit: Fit
+    data: Data
+    priors: Priors | None
+    T: NDArray[np.float64]
+    V: NDArray[np.float64]
+    rebuilt: NDArray[np.float64]
+    X: NDArray[np.float64]
+    membership: NDArray[np.float64] | None
+    means: NDArray[np.float64] | None
+    home: NDArray[np.intp] | None
+    share: NDArray[np.float64]
+    used: NDArray[np.bool_]
+    orders: dict[str, list[int]]
+    misfit: NDArray[np.float64]
+    lam: Interval | None
+    lam_axes: tuple[str, str]
+
+    @property
+    def groups(self) -> list[str]:
+        """Their names."""
+        return [str(name) for name in self.data.names.group]
+
+    @property
+    def rank(self) -> int:
+        """K."""
+        return len(self.share)
+
+    @property
+    def label_index(self) -> NDArray[np.intp]:
+        """Of every sample its group, the most probable one where that is unknown; −1 for all without groups."""
+        if self.membership is None:
+            return np.full(self.data.num_samples, -1)
+        index: NDArray[np.intp] = self.membership.argmax(axis=1)
+        return index
+
+    def belongs(self, component: int) -> str:
+        """The name of the component's group; empty without groups."""
+        return "" if self.home is None else self.groups[self.home[component]]
+
+
+def summarise(fit: Fit, data: Data, priors: Priors | None) -> Summary:
+    """All numbers of a fit; the arguments are those of `report`, checked."""
+    T, V = (np.asarray(q.mean, float) for q in fit.posterior[:2])
+    sizes = T.sum(axis=0) * V.sum(axis=1)
+    orders = {"size": np.argsort(-sizes, kind="stable").tolist(), "number": list(range(len(sizes)))}
+    membership = means = home = None
+    if data.membership is not None:
+        z = fit.posterior.z
+        membership = np.asarray(data.membership if z is None else z, float)
+        means = mean_by_group(V, membership)
+        home, orders = means.argmax(axis=0), {"class": component_order(V, membership).tolist()} | orders
+    X, rebuilt = np.asarray(with_nan(data), float), T @ V
+    lam = fit.posterior.lam
+    family = None if priors is None else canonical(priors).coefficients
+    axes = ("component", "group") if family is None else family.axes
+    return Summary(
+        fit=fit,
+        data=data,
+        priors=priors,
+        T=T,
+        V=V,
+        rebuilt=rebuilt,
+        X=X,
+        membership=membership,
+        means=means,
+        home=home,
+        share=sizes / (sizes.sum() or 1),
+        used=in_use(fit.posterior, data),
+        orders=orders,
+        misfit=np.nansum(kl_div(X, rebuilt), axis=0),
+        lam=None if lam is None else interval(lam),
+        lam_axes=axes,
+    )
+
+
+def interval(factor: Any, prob: float = PROB) -> Interval:
+    """Mean and quantiles of every entry on its own.
+
+    Args:
+        factor: of a posterior; a point has no width.
+        prob: of the interval.
+
+    >>> interval(Gamma(np.array([[1.0]]), np.array([[2.0]]))).high.round(2).tolist()  # −2 log 0.05
+    [[5.99]]
+    """
+    ends = np.array([(1 - prob) / 2, (1 + prob) / 2])[:, None, None]
+    mean = np.atleast_2d(np.asarray(factor.mean, float))
+    if isinstance(factor, Gamma):
+        a, b = (np.broadcast_to(np.asarray(x, float), mean.shape) for x in factor)
+        return Interval(mean, *(gammaincinv(a, ends) * b))
+    if isinstance(factor, (LogNormal, Correlated)):
+        law = factor.margins if isinstance(factor, Correlated) else factor
+        return Interval(mean, *np.exp(np.asarray(law.loc, float) + np.asarray(law.scale, float) * ndtri(ends)))
+    return Interval(mean, mean, mean)
+
+
+def guesses(s: Summary, most: int = MOST) -> Guesses | None:
+    """Leave-one-out nearest neighbours by coefficients that know no labels; None without two classes of known labels.
+
+    Coefficients are argmin_{v ≥ 0} ‖x − E[T] v‖², over the entries seen.
+
+    Args:
+        s: the fit in numbers.
+        most: samples that are classified at most, drawn at random (seed 0) if there are more.
+    """
+    if s.data.membership is None:
+        return None
+    labels = s.data.labels
+    several = np.zeros(s.data.num_samples, bool)
+    if labels is not None and labels.several is not None:
+        several = np.asarray(labels.several, bool)
+    able = np.flatnonzero(s.data.known & ~several & ~np.isnan(s.X).all(axis=0))
+    chosen = np.sort(np.random.default_rng(0).permutation(able)[:most])
+    truth = np.asarray(s.data.membership).argmax(axis=1)[chosen]
+    if len(np.unique(truth)) < 2:
+        return None
+    found = leave_one_out(nnls(s.T, s.X[:, chosen]), truth)
+    C = s.data.num_groups
+    matrix = np.bincount(truth * C + found, minlength=C * C).reshape(C, C)
+    return Guesses(matrix, len(chosen), len(able))
+
+
+def examples(s: Summary, most: int = 16, worst: int = 2) -> tuple[list[int], list[int]]:
+    """Samples to show: of every group the one with the median misfit, and those with the largest of all.
+
+    Args:
+        s: the fit in numbers.
+        most: of the former at most; without groups, so many quantiles of the misfit.
+        worst: of the latter.
+    """
+    ranked = np.argsort(s.misfit, kind="stable")
+    poor = ranked[::-1][:worst].tolist()
+    rest = ranked[: len(ranked) - len(poor)] if len(ranked) > len(poor) + 1 else ranked
+    if s.membership is None:
+        places = np.linspace(0, len(rest) - 1, min(most // 2 + 1, len(rest))).round().astype(int)
+        return list(dict.fromkeys(rest[places].tolist())), poor
+    of = s.label_index[rest]
+    members = [rest[of == c] for c in range(len(s.groups))]
+    typical = [int(some[len(some) // 2]) for some in members if len(some)]
+    step = max(1, -(-len(typical) // most))
+    return typical[::step], poor
