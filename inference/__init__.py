@@ -9,6 +9,7 @@ from .fold_in import Folded, fold_in
 from .guide import guide
 from .held_out import HeldOutScore, held_out_score
 from .imputation import Imputed, impute
+from .label_posterior import label_probabilities
 from .posterior import Fit, Posterior
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "impute",
     "in_use",
     "invariants",
+    "label_probabilities",
     "mcmc",
     "prune",
     "psis",

@@ -6,6 +6,9 @@ With weights w = p(X, T, V, λ) / q(T, V, λ) and draws from q,
     importance-weighted bound     E log (1/R) Σ_r w_r,    higher with every R, and log p(X) in the limit
     k̂                             the tail of w; above 0.7 no average over it can be trusted
 
+Labels that are unknown are summed out as S is, of p and of q: in the mean field q(z) has no part in w, and in the
+structured form q(v_τ) = Σ_c q(z_τ = c) q(v_τ | c). π, if it has a prior, is drawn like T, V and λ.
+
 For the same factors the collapsed bound is at least the augmented one that CAVI records. The two are not comparable.
 """
 
@@ -18,23 +21,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
+from jax.scipy.special import logsumexp
 from numpyro import handlers
 from numpyro.infer import Trace_ELBO, psis_diagnostic
 from numpyro.infer.util import log_density
 
 from ..model.checks import whole
 from ..model.data import Data
-from ..model.generative import group_sparse_nmf
+from ..model.generative import group_sparse_nmf, labels_summed_out
 from ..model.missing import blank
 from ..model.priors import Priors
 from ..model.problem import prepare
 from ..model.types import Array
+from ..model.unlabelled import num_unlabelled
 from . import cavi
 from .engine import plain
 from .factors import Point
 from .guide import guide
 from .poisson import observe
-from .posterior import Fit, Posterior, factors_of, match, rank_of
+from .posterior import Fit, LabelPosterior, Posterior, factors_of, match, rank_of
 from .starts import check_key
 
 ENTRIES = 2**22  # numbers of the size of X that are held at once; what does not fit waits
@@ -82,7 +87,7 @@ def collapsed_bound(
     num_samples = whole("num_samples", num_samples, 2)
     num_importance = whole("num_importance", num_importance, 1)
     weights = log_weights(result, data, priors, key=key, num_samples=num_samples * num_importance)
-    terms = jax.scipy.special.logsumexp(weights.reshape(num_samples, num_importance), axis=1) - np.log(num_importance)
+    terms = logsumexp(weights.reshape(num_samples, num_importance), axis=1) - np.log(num_importance)
     return estimate(np.asarray(terms, float))
 
 
@@ -105,13 +110,38 @@ def _log_weights(q: Posterior, data: Data, priors: Priors, keys: Array) -> Array
     K = rank_of(q)
 
     def one(key: Array) -> Array:
-        traced = handlers.trace(handlers.seed(guide(q, together=True), key)).get_trace(data, priors, rank=K)
+        traced = handlers.trace(handlers.seed(_summed_out(q), key)).get_trace(data, priors, rank=K)
         drawn = {name: site for name, site in traced.items() if site["type"] == "sample"}
         log_q = sum(site["fn"].log_prob(site["value"]).sum() for site in drawn.values())
         values = {name: site["value"] for name, site in drawn.items()}
-        return log_density(group_sparse_nmf, (data, priors), {"rank": K}, values)[0] - log_q
+        return log_density(labels_summed_out, (data, priors), {"rank": K}, values)[0] - log_q
 
     return jax.vmap(one)(keys)
+
+
+def _summed_out(q: Posterior) -> Callable[..., dict[str, Array]]:
+    """The guide, z summed out: its own density is that of V given z, so what q(v_τ) is more or less is put in."""
+    drawing = guide(q, together=True)
+    if q.labels is None:
+        return drawing
+
+    def without_z(data: Data, priors: Priors, rank: int | None = None) -> dict[str, Array]:
+        with handlers.block(hide=["z"]):
+            drawn = drawing(data, priors, rank)
+        if q.labels is not None and q.labels.V is not None:
+            numpyro.factor("labels", _margin(q.labels, drawn["z"], drawn["V"]))
+        return drawn
+
+    return without_z
+
+
+def _margin(labels: LabelPosterior, z: Array, V: Array) -> Array:
+    """Σ_τ [log Σ_c q(z_τ = c) q(v_τ | c) − log q(v_τ | z_τ)] over the samples without a label."""
+    given: Any = labels.V
+    M = given.a.shape[2]
+    without = jnp.nonzero(labels.unknown, size=M)[0]
+    each = given.distribution().log_prob(V[:, without]).sum(axis=1)  # groups × samples without a label
+    return jnp.sum(logsumexp(each, axis=0, b=labels.z[without].T) - each[z[without], jnp.arange(M)])
 
 
 def batch(entries: int, num: int) -> int:
@@ -136,7 +166,7 @@ def psis(result: Fit | Posterior, data: Data, priors: Priors, *, key: Array, num
     data, priors, q = _ready(result, data, priors)
     size = num_samples if data.X.size * num_samples <= ENTRIES else batch(data.X.size, num_samples)
     options: dict[str, Any] = {"rank": rank_of(q), "num_particles": num_samples, "chunk_size": size}
-    return float(psis_diagnostic(key, {}, group_sparse_nmf, guide(q, together=True), data, priors, **options))
+    return float(psis_diagnostic(key, {}, labels_summed_out, _summed_out(q), data, priors, **options))
 
 
 def calibration(
@@ -173,6 +203,8 @@ def calibration(
         whole(name, number, 2)
     whole("num_sweeps", num_sweeps, 1)
     check_key(key)
+    if num_unlabelled(prepare(data, priors, rank)[0]) > 0:
+        raise ValueError("expected data whose labels are all known, as entries of T, V and λ are judged; got others")
     key, key_X, key_start = jax.random.split(key, 3)
     data, priors, K = prepare(data, priors, rank)
 

@@ -23,10 +23,17 @@ from .alignment import align as align_components
 from .arviz_compat import gather
 from .collapsed import batch
 from .guide import guide
+from .label_posterior import shapes_of_labels, with_drawn_labels
 from .posterior import Fit, Posterior, factors_of, match, rank_of
 from .starts import check_key
 
-DIMS: dict[str, tuple] = {"T": ("feature", "component"), "V": ("component", "sample"), "lam": ()}  # λ: by family
+DIMS: dict[str, tuple] = {
+    "T": ("feature", "component"),
+    "V": ("component", "sample"),
+    "lam": (),  # by family
+    "pi": (),  # by data
+    "z": ("sample",),
+}
 STATS = {"num_steps": "n_steps", "accept_prob": "acceptance_rate", "adapt_state.step_size": "step_size"}  # as in ArviZ
 LIKELIHOODS = ("entry", "sample", None)
 ALIGN = ("chain", "draw", None)
@@ -62,6 +69,10 @@ def to_arviz(
         align: put the components of every "chain", or of every "draw", in the order of the reference; None leaves them.
         reference: a `Fit`, `Posterior` or draws, as in `align`. None for the first chain: then a variational result,
             which is one chain, stays as it is.
+
+    Where labels are unknown the posterior has z too, of every sample the index of its group (a number along `group`),
+    and pi, if it has a Dirichlet prior: by group, or by sample without a label (dim `unlabelled`) and group. Of NUTS,
+    which sums z out, it is drawn from p(z | V, λ, π). `lp` is then the density of T, V, λ, π and z.
 
     Groups: posterior (T, V, lam), posterior_predictive (X), log_likelihood (X), observed_data (X), and sample_stats: of
     MCMC what the sampler recorded, and if it recorded nothing the log joint density `lp`; of a `Fit` the trace of its
@@ -104,14 +115,16 @@ def to_arviz(
     if not isinstance(result, MCMC):
         draws, stats = _drawn(result, data, priors, key_draws, num_samples), _trace(result)
     check_shapes(draws, data, priors)
+    draws = with_drawn_labels(draws, data, priors, key=jax.random.fold_in(key_draws, 1))
     if align is not None and (reference is not None or isinstance(result, MCMC)):
-        draws = align_components(draws, reference, data, priors, by=align)
+        draws = draws | align_components(draws, reference, data, priors, by=align)
     chains, length, _, K = draws["T"].shape
     coords = {
         "chain": np.arange(chains),
         "draw": np.arange(length),
         "component": np.arange(K),
         **{axis: labels(getattr(data.names, axis)) for axis in ("feature", "sample", "group")},
+        "unlabelled": labels(data.names.sample[~data.known]),
     }
 
     def dataset(variables: dict[str, tuple], coords: dict[str, Any] = coords) -> Any:
@@ -120,6 +133,8 @@ def to_arviz(
         return xarray.Dataset(variables, {d: values for d, values in coords.items() if d in used}, _attributes(result))
 
     axes = {**DIMS, "lam": canonical(priors).coefficients.axes}
+    if "pi" in draws:
+        axes["pi"] = ("group",) if draws["pi"].ndim == 3 else ("unlabelled", "group")
     groups = {"posterior": dataset({site: (("chain", "draw", *axes[site]), x) for site, x in draws.items()})}
     looks = Looks(log_likelihood, posterior_predictive, not stats and isinstance(result, MCMC))
     found = _predict(draws, data, priors, key_X, looks)
@@ -192,11 +207,12 @@ def _trace(result: Fit | Posterior) -> dict[str, tuple]:
 
 
 def check_shapes(draws: dict[str, np.ndarray], data: Data, priors: Priors) -> None:
-    """Refuse draws, chains × draws × rows × columns by site, that are of other data or priors."""
+    """Refuse draws, chains × draws × rows × columns by site, that are of other data or priors; z may be left out."""
     _, ready, K = prepare(data, priors, draws["T"].shape[-1])
     wanted = {"T": (data.num_features, K), "V": (K, data.num_samples)}
     size = rate_shape(ready.coefficients, data, K)
     wanted |= {} if size is None else {"lam": size}
+    wanted |= shapes_of_labels(data, priors, draws)
     found = {site: x.shape[2:] for site, x in draws.items()}
     if found != wanted:
         raise ValueError(f"expected draws of shapes {wanted} for these data and priors; got {found}")

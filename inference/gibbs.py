@@ -6,6 +6,20 @@ v_iτ  | S, T, λ ~ Gamma(1 + Σ_ν s, (λ_{i z_τ} + Σ_ν t)⁻¹)
 λ_ic  | V       ~ Gamma(aˡ + N_c, (1/bˡ + Σ_{τ∈c} v)⁻¹)
 γ_i             ~ γ^(A−1) exp(−Pγ − Q/γ),  (t_·i, v_i·, λ_i·) → (γt, v/γ, γλ)
 
+Labels that are unknown are drawn first in a sweep, and stand in Δ for the rest of it; π, if it has a prior, with the
+others:
+
+z_τ   | V, λ, π ∝ π_τc Π_i p(v_iτ | λ_ic)
+π     | z       ~ Dirichlet(u + Σ_τ Δ_τ) if all share it, π_τ | z_τ ~ Dirichlet(u_τ + Δ_τ) else
+
+A sample of several labels has v_iτ ~ Exponential(Σ_c m_c λ_ic), the least of independent Exponential(m_c λ_ic). Which
+of them is the least depends on λ alone, w_iτ = c with probability ∝ m_c λ_ic; given w it is λ_ic that counts v_iτ, and
+all of them that have it in their sums:
+
+λ_ic  | V, w    ~ Gamma(aˡ + Σ_τ [w_iτ = c], (1/bˡ + Σ_τ m_τc v_iτ)⁻¹)
+
+which is exact, for coefficients of shape 1; others are refused there.
+
 Hidden entries of X have no s, and Σ_τ v and Σ_ν t leave them out.
 
 The last is the scale move, generalised Gibbs on the group of scales with its Haar measure dγ/γ: the likelihood does not
@@ -29,16 +43,19 @@ from ..model.generative import group_sparse_nmf
 from ..model.priors import Gamma, Priors
 from ..model.problem import prepare, require_counts
 from ..model.types import Array
+from ..model.unlabelled import have_single_label, label_logits, num_unlabelled, samples_without_label, with_labels
 from .scale import draw_scale
 
 Sites = dict[str, Array]
+SITES = ("T", "V", "lam", "pi", "z")
 
 
 class GibbsState(NamedTuple):
     """Where a chain stands.
 
     i: sweeps made.
-    z: the values of T, V and, if the family has it, lam.
+    z: the values of T, V and, if the family has it, lam; with labels that are unknown z, of every sample the index of
+        a group, and pi, if it has a prior.
     rng_key: for the next sweep.
     """
 
@@ -84,10 +101,12 @@ class Gibbs(MCMCKernel):
         data, priors, K = self._prepare(*model_args, **model_kwargs)
         require_closed_forms(priors, "Gibbs sampling")
         require_counts(data)
+        require_exponential(data, priors)
 
         def one(key: Array, z: Sites | None) -> GibbsState:
             begin, ahead = jax.random.split(key)
-            return GibbsState(jnp.zeros((), int), z or draw_prior(begin, data, priors, K), ahead)
+            sites = draw_prior(begin, data, priors, K) if not z else first_labels(data) | z
+            return GibbsState(jnp.zeros((), int), sites, ahead)
 
         return one(rng_key, init_params) if is_prng_key(rng_key) else jax.vmap(one)(rng_key, init_params)
 
@@ -114,17 +133,81 @@ def sweep(key: Array, data: Data, priors: Priors, z: Sites, scale_move: bool = T
     """
     dictionary, coefficients = priors
     thinning, units, scale = jax.random.split(key, 3)
+    labels, data = _update_labels(jax.random.fold_in(key, 3), data, coefficients, z)
     S = thin(thinning, data.X, z["T"], z["V"])
     lam = update(coefficients, z["V"], data)
+    shape = None if lam is None else lam.a + _least(jax.random.fold_in(key, 4), data, coefficients, z["lam"])
     # The shapes depend on S and on how many samples there are, not on the values of T, V and λ. So one call draws for
     # all three, and the scales are put in one after the other: JAX's sampler takes seconds to compile.
-    shapes = [dictionary.shape + S.T, coefficients.shape + S.V] + ([] if lam is None else [lam.a])
-    T, V, *rest = _standard_gammas(units, shapes)
+    shapes = [dictionary.shape + S.T, coefficients.shape + S.V] + ([] if shape is None else [shape])
+    T, V, *rest = _standard_gammas(units, shapes + ([labels["pi"]] if "pi" in labels else []))
     T = positive(T / (dictionary.rates() + _exposure(data.mask, z["V"].T)))
     V = positive(V / (coefficients.rates(z.get("lam"), data) + _exposure(_turned(data.mask), T).T))
     lam = update(coefficients, V, data)
     z = {"T": T, "V": V} | ({} if lam is None else {"lam": positive(rest[0] * lam.b)})
-    return rescale(scale, data, priors, z) if scale_move else z
+    z = rescale(scale, data, priors, z) if scale_move else z
+    if "pi" in labels:  # a Dirichlet is Gammas over their sum
+        pi = positive(rest[-1])
+        labels["pi"] = pi / pi.sum(axis=-1, keepdims=True)
+    return z | labels
+
+
+def _update_labels(key: Array, data: Data, family: Any, z: Sites) -> tuple[Sites, Data]:
+    """z | V, λ, π and the concentrations of π | z, where labels are unknown; and the data with these labels."""
+    if num_unlabelled(data) == 0:
+        return {}, data
+    drawn = jax.random.categorical(key, label_logits(family, z["lam"], z.get("pi"), z["V"], data), axis=1)
+    return {"z": drawn} | _concentrations(data, drawn), with_labels(data, drawn)
+
+
+def _concentrations(data: Data, z: Array) -> Sites:
+    """u + Σ_τ Δ_τ over samples of one label, known or drawn; or u_τ + Δ_τ of each. Nothing if π is known."""
+    u: Any = data.labels.dirichlet  # type: ignore[union-attr]  # there are some
+    if u is None:
+        return {}
+    membership = with_labels(data, z).membership
+    if u.ndim == 2:
+        return {"pi": u + membership[samples_without_label(data)]}
+    counts = (have_single_label(data) | (data.labels.unknown > 0)).astype(u.dtype)  # type: ignore[union-attr]  # as above
+    return {"pi": u + counts @ membership}
+
+
+def _least(key: Array, data: Data, family: Any, lam: Array) -> Array:
+    """Σ_τ ([w_iτ = c] − m_τc) over samples of several labels, in the shape of λ: `update` counts these evenly."""
+    if data.several is None:
+        return jnp.zeros((), lam.dtype)
+    C, several = data.num_groups, data.several > 0
+
+    def of_group(c: Array) -> Data:
+        return data._replace(membership=jax.nn.one_hot(jnp.full(data.num_samples, c), C, dtype=lam.dtype))
+
+    rates = jax.vmap(lambda c: family.rates(lam, of_group(c)))(jnp.arange(C))  # groups × components × samples
+    share = jnp.where(several, data.membership.T, 1)[:, None, :] * rates
+    w = jax.random.categorical(key, jnp.log(share), axis=0)
+
+    def counted(c: Array) -> Array:
+        return family.collect(jnp.where(several, (w == c).astype(lam.dtype), 0), of_group(c))
+
+    evenly = family.collect(jnp.where(several, jnp.ones_like(w, lam.dtype), 0), data)
+    return jax.vmap(counted)(jnp.arange(C)).sum(axis=0) - evenly
+
+
+def first_labels(data: Data) -> Sites:
+    """Where z and π start, if labels are unknown: a sweep draws z anew first thing, given π."""
+    if num_unlabelled(data) == 0:
+        return {}
+    z = jnp.argmax(data.membership, axis=1)
+    return {"z": z} | {site: u / u.sum(axis=-1, keepdims=True) for site, u in _concentrations(data, z).items()}
+
+
+def require_exponential(data: Data, priors: Priors) -> None:
+    """Refuse samples of several labels whose coefficients are not exponential: λ has no known conditional there."""
+    family = priors.coefficients
+    if data.several is not None and family.hyperprior is not None and not (np.asarray(family.shape) == 1).all():
+        raise ValueError(
+            "expected coefficients of shape 1 for Gibbs sampling with several labels per sample; got "
+            f"{type(family).__name__} of another: mcmc.run_nuts takes it"
+        )
 
 
 class Counts(NamedTuple):
@@ -184,7 +267,7 @@ def rescale(key: Array, data: Data, priors: Priors, z: Sites) -> Sites:
 def draw_prior(key: Array, data: Data, priors: Priors, rank: int) -> Sites:
     """The sites of the model, drawn from the prior."""
     trace = handlers.trace(handlers.seed(group_sparse_nmf, key)).get_trace(data, priors, rank=rank)
-    return {name: trace[name]["value"] for name in ("T", "V", "lam") if name in trace}
+    return {name: trace[name]["value"] for name in SITES if name in trace}
 
 
 def _exposure(mask: Array | None, values: Array) -> Array:

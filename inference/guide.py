@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import jax
 import jax.numpy as jnp
@@ -13,11 +14,12 @@ from numpyro.distributions import constraints
 
 from ..model.data import Data
 from ..model.generative import rate_plates
-from ..model.priors import Gamma, Priors, canonical
+from ..model.priors import Gamma, Priors, canonical, is_grouped
 from ..model.problem import require_counts
 from ..model.types import Array
 from .factors import Correlated
-from .posterior import Factor, Fit, Posterior, factors_of
+from .labels import form_of
+from .posterior import Factor, Fit, LabelPosterior, Posterior, factors_of
 
 
 def guide(posterior: Posterior | Fit, *, together: bool = False) -> Callable[..., dict[str, Array]]:
@@ -26,6 +28,10 @@ def guide(posterior: Posterior | Fit, *, together: bool = False) -> Callable[...
     Its parameters `T_a, T_b, V_a, V_b, lam_a, lam_b` (shapes and scales) start at the posterior's: `Trace_ELBO`,
     `Predictive` and `psis_diagnostic` see the posterior as it is, and `SVI` goes on from it. For the augmented model it
     also carries q(s_ν·τ) = Multinomial(x_ντ, g_T ∘ g_V / M) with g = exp E[log ·] of the same parameters.
+
+    Where labels are unknown z is drawn from q(z) and π, if it has a Dirichlet prior, from q(π), with the parameter
+    `pi_u`; q(z) is no parameter, so gradients of the others are right. In the structured form V and S are drawn given
+    z, and the parameters `V_given_a` and `V_given_b` stand for V's of these samples.
 
     Factors of other kinds have their own fields for parameters, as `T_loc` and `T_scale`.
 
@@ -52,15 +58,24 @@ def guide(posterior: Posterior | Fit, *, together: bool = False) -> Callable[...
     def mean_field(data: Data, priors: Priors, rank: int | None = None, augmented: bool = False) -> dict[str, Array]:
         if data.X.shape != (F, N):
             raise ValueError(f"expected data of {F} features × {N} samples, as the posterior's; got {data.X.shape}")
+        if is_grouped(priors):
+            form_of(posterior, data)  # refuses one that says nothing of labels that are unknown
         lam = None if posterior.lam is None else _param("lam", posterior.lam)
         q = Posterior(_param("T", posterior.T), _param("V", posterior.V), lam)
         feature, sample = numpyro.plate("feature", F, dim=-2), numpyro.plate("sample", N, dim=-1)
+        draws = {}
+        if posterior.labels is not None:
+            draws |= draw_shares(posterior.labels)
+            with sample:
+                draws["z"] = numpyro.sample("z", dist.Categorical(posterior.labels.z))
+            if posterior.labels.V is not None:
+                given = _param("V_given", posterior.labels.V)
+                q = q._replace(V=_given(q.V, given, posterior.labels.unknown, draws["z"]))
         sites = q.sites
         if isinstance(q.T, Correlated) or (together and isinstance(q.T, Gamma)):
             each = _together(sites)
         else:
             each = {site: factor.distribution() for site, factor in sites.items()}
-        draws = {}
         with feature, numpyro.plate("component", K, dim=-1):
             draws["T"] = numpyro.sample("T", each["T"])
         if q.lam is not None:
@@ -74,6 +89,23 @@ def guide(posterior: Posterior | Fit, *, together: bool = False) -> Callable[...
         return draws
 
     return mean_field
+
+
+def draw_shares(labels: LabelPosterior) -> dict[str, Array]:
+    """The site pi, if π has a prior."""
+    if labels.pi is None:
+        return {}
+    u = numpyro.param("pi_u", labels.pi, constraint=constraints.positive)
+    with nullcontext() if u.ndim == 1 else numpyro.plate("unlabelled", len(u), dim=-1):
+        return {"pi": numpyro.sample("pi", dist.Dirichlet(u))}
+
+
+def _given(V: Gamma, given: Gamma, unknown: Array, z: Array) -> Gamma:
+    """q(V | z): of the samples without a label the factors that belong to their z."""
+    M = given.a.shape[2]
+    without = jnp.nonzero(unknown, size=M)[0]
+    chosen = (x[z[without], :, jnp.arange(M)].T for x in given)
+    return Gamma(*(x.at[:, without].set(y) for x, y in zip(V.broadcast(*V.a.shape), chosen, strict=True)))
 
 
 def _param(site: str, factor: Factor) -> Factor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
@@ -20,8 +21,10 @@ from ..model.generative import group_sparse_nmf
 from ..model.priors import Gamma, Priors
 from ..model.problem import prepare, require_counts
 from ..model.types import Array
-from .gibbs import Gibbs, Sites, positive
+from ..model.unlabelled import num_unlabelled
+from .gibbs import Gibbs, Sites, first_labels, positive, require_exponential
 from .guide import guide
+from .label_posterior import first_beliefs
 from .posterior import Fit, Posterior, match, rank_of
 from .starts import Start, check_key, fill, first_rates
 
@@ -76,6 +79,9 @@ def run_nuts(
 
     Returns the NumPyro `MCMC` object after its run, with sites T, V and, if the family has it, lam.
 
+    Labels that are unknown are summed out by NumPyro, for which it needs funsor, the extra `labels`; π, if it has a
+    Dirichlet prior, is a site pi. `label_probabilities` and `to_arviz` find z again, from p(z | V, λ, π) of every draw.
+
     >>> from gsnmf.model import Gamma, Priors, as_data
     >>> data, priors = as_data([[3, 1], [0, 2]]), Priors(Gamma(1.0, 1.0), Gamma(1.0, 1.0))
     >>> options = {"num_warmup": 10, "num_samples": 20, "num_chains": 1, "progress_bar": False}
@@ -85,6 +91,8 @@ def run_nuts(
     """
     options = _options(num_warmup, num_samples, num_chains, thinning, chain_method, progress_bar)
     problem = _begin(data, priors, key, rank, start, init, num_chains)
+    if num_unlabelled(problem.data) > 0:
+        _require_funsor()
     kernel = NUTS(
         group_sparse_nmf,
         dense_mass=dense_mass,
@@ -95,7 +103,7 @@ def run_nuts(
     def free(z: Sites) -> Sites:
         """Where NUTS moves: without constraints."""
         args, kwargs = (problem.data, problem.priors), {"rank": problem.rank}
-        return cast(Sites, unconstrain_fn(group_sparse_nmf, args, kwargs, z))
+        return cast(Sites, unconstrain_fn(handlers.seed(group_sparse_nmf, 0), args, kwargs, z))  # z has a value to have
 
     problem = problem._replace(z=jax.jit(jax.vmap(free))(problem.z))
     return _run(kernel, problem, options, extra_fields)
@@ -135,7 +143,9 @@ def run_gibbs(
         scale_move: whether every sweep ends with the exact scale move, for little more time and many times the
             effective draws of what depends on the scale of T.
 
-    Returns the NumPyro `MCMC` object after its run, with sites T, V and, if the family has it, lam.
+    Returns the NumPyro `MCMC` object after its run, with sites T, V and, if the family has it, lam; where labels are
+    unknown also z, of every sample the index of its group, and pi if it has a Dirichlet prior. Several labels per
+    sample need coefficients of shape 1, as those of `GroupSparse`: of others λ has no conditional to draw from.
 
     >>> from gsnmf.model import Gamma, GroupSparse, Priors, as_data
     >>> data = as_data([[3, 1, 0], [0, 2, 5]], ["a", "b", "b"])
@@ -149,7 +159,16 @@ def run_gibbs(
     problem = _begin(data, priors, key, rank, start, init, num_chains)
     require_closed_forms(problem.priors, "Gibbs sampling")
     require_counts(data)
+    require_exponential(problem.data, problem.priors)
     return _run(Gibbs(scale_move), problem, options)
+
+
+def _require_funsor() -> None:
+    if importlib.util.find_spec("funsor") is None:
+        raise ValueError(
+            "expected the package funsor, by which NumPyro sums unknown labels out; got none: "
+            "pip install 'gsnmf[labels]', or mcmc.run_gibbs, which draws them"
+        )
 
 
 class _Problem(NamedTuple):
@@ -180,9 +199,11 @@ def _begin(
     ahead, *keys = jax.random.split(key, 1 + num_chains)
     if isinstance(begun, Posterior):
         q = match(begun, ready, hyper, K, tuple)
-        chains = [_drawn(k, q, ready, hyper) for k in keys]
+        if num_unlabelled(ready) > 0 and q.labels is None:
+            q = q._replace(labels=first_beliefs(ready))
+        chains = [_shares(ready) | _drawn(k, q, ready, hyper) for k in keys]
     else:
-        chains = [_filled(fill(begun, data, hyper, K, k, init), begun, ready, hyper) for k in keys]
+        chains = [_shares(ready) | _filled(fill(begun, data, hyper, K, k, init), begun, ready, hyper) for k in keys]
     return _Problem(ready, hyper, K, ahead, jax.tree.map(lambda *z: jnp.asarray(np.stack(z)), *chains))
 
 
@@ -190,9 +211,14 @@ def _drawn(key: Array, q: Posterior, data: Data, priors: Priors) -> Sites:
     """A draw from q; of Gammas NumPy's, so that single and double precision start from the same point."""
     if not isinstance(q.T, Gamma):
         drawn = handlers.seed(guide(q), key)(data, priors, rank=rank_of(q))
-        return {site: positive(values) for site, values in drawn.items()}
+        return {site: positive(drawn[site]) for site in ("T", "V", "lam", "pi") if site in drawn}
     rng = np.random.default_rng(np.asarray(check_key(key)))
     return {site: positive(jnp.asarray(rng.gamma(*f), f.a.dtype)) for site, f in q.sites.items()}
+
+
+def _shares(data: Data) -> Sites:
+    """Where π starts, if it has a prior."""
+    return {site: values for site, values in first_labels(data).items() if site == "pi"}
 
 
 def _filled(means: Start, given: Start | None, data: Data, priors: Priors) -> Sites:

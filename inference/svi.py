@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
+from numpyro import handlers
 from numpyro.distributions import biject_to
 from numpyro.infer import SVI, Trace_ELBO, init_to_value
 from numpyro.infer.autoguide import AutoDelta, AutoLowRankMultivariateNormal, AutoNormal
@@ -21,15 +22,17 @@ from tqdm.auto import tqdm
 
 from ..model.checks import whole
 from ..model.data import Data
-from ..model.generative import group_sparse_nmf
+from ..model.generative import labels_summed_out
 from ..model.missing import fingerprint
 from ..model.priors import Gamma, Given, Priors
 from ..model.problem import prepare
 from ..model.types import Array
+from ..model.unlabelled import num_unlabelled
 from .collapsed import estimate, log_weights
 from .factors import Correlated, LogNormal, Point, near_gamma, near_log_normal, spread
-from .guide import guide
-from .posterior import Fit, Posterior, factors_of, match, rank_of
+from .guide import draw_shares, guide
+from .label_posterior import first_beliefs, label_probabilities
+from .posterior import Fit, LabelPosterior, Posterior, factors_of, match, rank_of
 from .starts import Start, check_key, fill, first_rates
 
 __all__ = ["run"]
@@ -100,6 +103,9 @@ def run(
     only if it is higher by two standard errors of the difference: so, but for Monte Carlo error, the result is never
     below the start, whatever the optimiser did. For "map" the log joint density is compared, which is exact.
 
+    Labels that are unknown are summed out in closed form, and q is of T, V, λ and, if it has a Dirichlet prior, π. Its
+    factor is a Dirichlet (so "map" takes known weights only). z is then E[p(z | V, λ, π)] over draws from q.
+
     >>> from gsnmf.model import Gamma, Priors, as_data
     >>> data, priors = as_data([[3.0, 1.0], [0.0, 2.0]]), Priors(Gamma(1.0, 1.0), Gamma(1.0, 1.0))
     >>> fit = run(data, priors, "map", key=jax.random.key(0), rank=1, num_steps=300, progress_bar=False)
@@ -113,12 +119,16 @@ def run(
     raw, (data, priors, K) = (data, priors), prepare(data, priors, rank)
     if family == "map":
         _check_bounded(data, priors, K)
+        if data.labels is not None and data.labels.dirichlet is not None:
+            raise ValueError("expected known weights of unknown labels for a MAP estimate; got a Dirichlet")
     if FAMILIES[family].factor in (LogNormal, Correlated):
         _check_logarithms(family, priors)
     if isinstance(begun, Posterior):
         q = match(begun, data, priors, K, tuple)
     else:
         q = _posterior(fill(begun, *raw, K, key, init), begun, data, priors)
+    if num_unlabelled(data) > 0 and q.labels is None:
+        q = q._replace(labels=first_beliefs(data))
     q = _as(family, q)
     key_init, key_run, key_compare = jax.random.split(key, 3)
     svi = _svi(family, q, optimizer, num_particles)
@@ -131,7 +141,7 @@ def run(
 
     def value(q: Posterior) -> np.ndarray:
         if family == "map":  # the loss is exact
-            loss = svi.loss.loss(key_compare, _pack(family, q), group_sparse_nmf, svi.guide, data, priors, rank=K)
+            loss = svi.loss.loss(key_compare, _pack(family, q), labels_summed_out, svi.guide, data, priors, rank=K)
             return np.asarray([-loss, -loss], float)
         return np.asarray(log_weights(q, data, priors, key=key_compare, num_samples=num_samples), float)
 
@@ -146,7 +156,11 @@ def run(
     if not converged:
         warnings.warn(message, ConvergenceWarning, stacklevel=2)
     kind = "log_joint" if family == "map" else "collapsed"
-    return Fit(candidates[best], elbo, len(elbo), converged, message, kind, raw[1], fingerprint(raw[0]))
+    kept = candidates[best]
+    if kept.labels is not None:
+        z = label_probabilities(kept, data, priors, key=key_compare, num_samples=num_samples)
+        kept = kept._replace(labels=kept.labels._replace(z=jnp.asarray(z, data.X.dtype)))
+    return Fit(kept, elbo, len(elbo), converged, message, kind, raw[1], fingerprint(raw[0]))
 
 
 def _check(family: str, key: Array, num_steps: int, num_particles: int, num_samples: int) -> str:
@@ -204,7 +218,8 @@ def _as(family: str, q: Posterior) -> Posterior:
             near = Correlated(near.loc, near.scale, jnp.zeros((_rank(q), *near.loc.shape), near.loc.dtype))
         return near
 
-    return Posterior(*map(convert, q[:3]))
+    labels = None if q.labels is None else q.labels._replace(V=None)  # of which V has the mean and spread
+    return Posterior(*map(convert, q[:3]), labels)
 
 
 def _rank(q: Posterior) -> int:
@@ -225,14 +240,25 @@ def _svi(family: str, q: Posterior, optimizer: Any, num_particles: int) -> SVI:
     auto = FAMILIES[family].auto
     if auto is None:
         guided: Any = guide(q, together=True)
+        if q.labels is not None:
+            guided = handlers.block(guided, hide=["z"])
     else:
         options = {"rank": len(q.T.factor)} if family == "lowrank" else {}
         centre = {site: jnp.exp(f.log_mean) for site, f in q.sites.items()}
-        guided = auto(Unplated(group_sparse_nmf), init_loc_fn=init_to_value(values=centre), **options)
+        model = Unplated(handlers.block(labels_summed_out, hide=["pi"]))
+        guided = auto(model, init_loc_fn=init_to_value(values=centre), **options)
+        if q.labels is not None and q.labels.pi is not None:
+            guided = partial(_with_shares, guided, q.labels)
     try:
-        return SVI(group_sparse_nmf, guided, optimizer or numpyro.optim.Adam(0.02), Trace_ELBO(num_particles))
+        return SVI(labels_summed_out, guided, optimizer or numpyro.optim.Adam(0.02), Trace_ELBO(num_particles))
     except (ImportError, TypeError) as error:
         raise ValueError(f"expected an optimizer of numpyro.optim or optax; got {optimizer!r} ({error})") from None
+
+
+def _with_shares(auto: Callable[..., Any], labels: LabelPosterior, *args: Any, **kwargs: Any) -> None:
+    """NumPyro's guide for T, V and λ, and q(π)."""
+    auto(*args, **kwargs)
+    draw_shares(labels)
 
 
 ORDER = ("T", "lam", "V")  # in which the model draws them, and AutoLowRankMultivariateNormal strings them together
@@ -241,15 +267,16 @@ ORDER = ("T", "lam", "V")  # in which the model draws them, and AutoLowRankMulti
 def _pack(family: str, q: Posterior) -> dict[str, Array]:
     """The parameters by the names that the family's guide has for them."""
     sites = {site: getattr(q, site) for site in ORDER if getattr(q, site) is not None}
+    shares = {} if q.labels is None or q.labels.pi is None else {"pi_u": q.labels.pi}
     if family == "gamma":
-        return {f"{site}_{name}": x for site, f in sites.items() for name, x in f._asdict().items()}
+        return shares | {f"{site}_{name}": x for site, f in sites.items() for name, x in f._asdict().items()}
     if family == "normal":
-        return {f"{site}_auto_{name}": x for site, f in sites.items() for name, x in f._asdict().items()}
+        return shares | {f"{site}_auto_{name}": x for site, f in sites.items() for name, x in f._asdict().items()}
     if family == "map":
         return {f"{site}_auto_loc": f.value for site, f in sites.items()}
     loc, scale = (jnp.concatenate([jnp.ravel(f[n]) for f in sites.values()]) for n in (0, 1))
     factor = jnp.concatenate([f.factor.reshape(len(f.factor), -1) for f in sites.values()], axis=1)
-    return {"auto_loc": loc, "auto_scale": scale, "auto_cov_factor": factor.T / scale[:, None]}
+    return shares | {"auto_loc": loc, "auto_scale": scale, "auto_cov_factor": factor.T / scale[:, None]}
 
 
 def _unpack(family: str, params: dict[str, Array], like: Posterior) -> Posterior:
@@ -268,7 +295,8 @@ def _unpack(family: str, params: dict[str, Array], like: Posterior) -> Posterior
             s: type(f)(*(params[f"{s}_{infix}{value if name == 'value' else name}"] for name in f._fields))
             for s, f in sites.items()
         }
-    return Posterior(factors["T"], factors["V"], factors.get("lam"))
+    labels = None if like.labels is None else like.labels._replace(pi=params.get("pi_u"))
+    return Posterior(factors["T"], factors["V"], factors.get("lam"), labels)
 
 
 def _optimise(
