@@ -157,7 +157,7 @@ def class_cosines(train_V: ArrayLike, train_labels: ArrayLike, test_V: ArrayLike
         raise ValueError(f"expected as many components in both; got {train_V.shape[0]} and {test_V.shape[0]}")
     if labels.shape != train_V.shape[1:] or len(labels) == 0:
         raise ValueError(f"expected one label for each of {train_V.shape[1]} samples; got shape {labels.shape}")
-    cosines = _unit(test_V).T @ _unit(train_V)
+    cosines = unit(test_V).T @ unit(train_V)
     classes, index = np.unique(labels, return_inverse=True)
     nearest = np.stack([cosines[:, index == c].max(axis=1) for c in range(len(classes))], axis=1)
     return nearest, classes
@@ -276,11 +276,11 @@ def vote_shares(cosines: Sequence[NDArray[Any]] | NDArray[Any]) -> NDArray[np.fl
     return shares
 
 
-def _unit(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+def unit(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
     """Every column at length 1; one of zeros stays so."""
     matrix = matrix / _positive(np.abs(matrix).max(axis=0, initial=0))  # squares stay within the range
-    unit: NDArray[np.float64] = matrix / _positive(np.linalg.norm(matrix, axis=0))
-    return unit
+    scaled: NDArray[np.float64] = matrix / _positive(np.linalg.norm(matrix, axis=0))
+    return scaled
 
 
 def _positive(sizes: NDArray[np.float64]) -> NDArray[np.float64]:

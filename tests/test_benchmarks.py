@@ -21,6 +21,8 @@ def benchmarks(monkeypatch):
         "batch",
         "convergence",
         "fresh",
+        "label_odds",
+        "labels",
         "least_squares",
         "measure",
         "missing",
@@ -128,3 +130,36 @@ def test_priors_are_compared_in_every_unit(capsys):
         assert main(["--tiny", "--sweeps", "2", "--splits", "1", "--starts", "1"]) == 0
     printed = capsys.readouterr().out
     assert all(name in printed for name in [*faces, "shapes 32, 8192", "shares 0.001, 0.01"])
+
+
+def test_splits_hide_labels_but_leave_one_of_every_class():
+    from labels import split
+
+    labels = np.repeat(np.arange(15), 11)
+    for share, size in {0.01: 15, 0.1: 16, 0.5: 82}.items():
+        index = split(labels, share, seed=0)
+        assert (index >= 0).sum() == size
+        assert set(index) == {-1, *range(15)}
+        assert (index[index >= 0] == labels[index >= 0]).all()
+
+
+def test_the_best_temperature_undoes_a_multiplication():
+    from label_odds import best_temperature
+
+    rng = np.random.default_rng(0)
+    odds = rng.normal(size=(4000, 3))
+    truth = np.array([rng.choice(3, p=np.exp(row) / np.exp(row).sum()) for row in odds])
+    assert best_temperature(100 * odds, truth) == pytest.approx(100, rel=0.15)  # the grid's step is 12 %
+
+
+def test_gains_are_paired_and_splits_counted():
+    import pandas as pd
+    from labels import AGAIN, NEAREST, table
+
+    rows = [
+        {"problem": "toy", "share": 0.1, "seed": n, "restarts": 1, NEAREST: n / 8, AGAIN: n / 8 + 0.125} for n in (0, 1)
+    ]
+    rows[0]["only once"] = 0.5
+    printed = table(pd.DataFrame(rows))
+    assert "+0.125 ± 0.000" in printed
+    assert "0.500 ± nan (1 splits)" in printed
