@@ -25,6 +25,12 @@ if TYPE_CHECKING:
     from .model import Data, Priors
 
 DEMO_EXAMPLE = "  gsnmf demo --out demo --seed 1"
+DEMO_EXAMPLES = f"""examples:
+{DEMO_EXAMPLE}
+  gsnmf demo --labels 0.3 --out demo
+
+With --labels all but this share of the labels are hidden from the fit: how many of them it recovers, beside fits to the
+labelled images alone and with all labels; how often its probabilities come true, as a table and as a picture."""
 FIT_EXAMPLE = "  gsnmf fit faces.npz --labels people.csv --per-group 3 --out faces_fit.npz --plots pictures"
 FIT_EXAMPLES = f"""examples:
 {FIT_EXAMPLE}
@@ -95,13 +101,14 @@ def _parser() -> Parser:
         "demo",
         help="handwritten digits, with and without labels in the prior",
         description="Fit scikit-learn's digits with and without labels; print a table and write pictures.",
-        epilog=f"example:\n{DEMO_EXAMPLE}",
+        epilog=DEMO_EXAMPLES,
         **common,
     )
     demo.add_argument(
         "--out", type=Path, default=Path("gsnmf_demo"), metavar="DIR", help="folder (default: %(default)s)"
     )
     demo.add_argument("--seed", type=seed, default=0, metavar="N", help="of the first random start (default: 0)")
+    demo.add_argument("--labels", type=float, metavar="SHARE", help="hide all but this share, from 0.05 to 0.95")
     demo.set_defaults(run=_demo)
     fit = commands.add_parser(
         "fit",
@@ -167,9 +174,14 @@ def _crosscheck_options(crosscheck: Parser) -> None:
 
 def _demo(arguments: argparse.Namespace) -> int:
     check_folder(arguments.out)
-    from .demo import run_demo
+    if arguments.labels is None:
+        from .demo import run_demo
 
-    run_demo(arguments.out, arguments.seed)
+        run_demo(arguments.out, arguments.seed)
+    else:
+        from .demo_labels import run_labels_demo
+
+        run_labels_demo(arguments.out, arguments.labels, arguments.seed)
     return 0
 
 
@@ -283,6 +295,7 @@ def _table(data: Data, fit: Fit, seconds: float) -> str:
         "samples": f"{data.num_samples:,}",
         "missing": f"{data.X.size - data.num_observed:,}" if data.mask is not None else "none",
         "groups": data.num_groups or "none",
+        **({} if data.known.all() else {"unlabelled": f"{(~data.known).sum():,}"}),
         "components": f"{used.sum()} of {len(used)} in use",
         "bound": f"{fit.elbo[-1]:,.0f}",
         "sweeps": fit.num_steps,

@@ -9,16 +9,24 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_array
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from . import parameters
-from .inference import cavi, fold_in, in_use
+from .inference import cavi, in_use
 from .inference.posterior import divergence
 from .model import Priors, as_data
-from .model.priors import is_grouped
 from .model.relative import unit_of
-from .projection import COMBINED, both_cosines, combine
-from .restarts import Recipe, by_bound, by_validation, draw_seeds, hold_out, represent
+from .prediction import (
+    Plan,
+    calibrated,
+    class_scores,
+    learn,
+    shares_of,
+    temperature_on_folds,
+    temperature_on_training,
+    transduced,
+)
+from .restarts import Recipe, draw_seeds
 
 
 class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -65,6 +73,13 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
             stratified part of the training samples; the one with the best 1-NN accuracy on that part (the highest
             bound among equals) then goes on from its dictionary with all training samples.
         validation_fraction: its share of every class; at least one sample of each is in it, and one is not.
+        calibrate: how `predict_proba` finds the temperature at which probabilities come true as often as they say.
+            "training": by the training samples with labels, none its own neighbour; it costs nothing, but the
+            dictionary has seen them. A number of folds, from 2: by samples that are left out of the fit in turn, with
+            so many fits more. None: shares as they come (see there). What is predicted is the same.
+        unlabelled: the label that stands for an unknown one, besides NaN and None, which always do; None for no other.
+            "auto": scikit-learn's −1, if there are two or more other labels and all are whole numbers ≥ 0; in {−1, 1}
+            it is a class, and {−1, 0, 1} is refused, as it may mean either.
         random_state: a seed, a RandomState or None.
         verbose: 1 for a progress bar over restarts.
 
@@ -80,7 +95,13 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
             select="validation" they are of the fits without the validation part, except the posterior that was kept.
             Those whose bound is not finite are never kept, and do not vote.
         validation_scores_: accuracy of every restart on the validation part, with select="validation".
-        classes_: the labels, sorted; only with labels.
+        classes_: the labels that are known, sorted; only with labels, as the following.
+        transduction_: the label of every training sample, as given, or learned if it was unknown: known ones spread
+            over neighbours in the spaces of all restarts' dictionaries (`gsnmf.transduction.transduce`), on images more
+            often right than the model's own `posterior_.z`.
+        label_distributions_: their shares, samples × classes; 1 for labels that were given. They are not calibrated.
+        temperature_: of `predict_proba` with the `predict_by` of the fit; None if it was not calibrated, or could not
+            be, as no class has two labelled samples or there is only one. With another set later it has no effect.
         n_components_, n_features_in_, feature_names_in_: as everywhere.
 
     >>> X, y = np.eye(4)[[0, 1, 0, 1]] * 20 + 1, ["a", "b", "a", "b"]
@@ -113,6 +134,8 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         n_restarts: int = 1,
         select: str = "bound",
         validation_fraction: float = 0.1,
+        calibrate: str | int | None = "training",
+        unlabelled: Any = "auto",
         random_state: int | np.random.RandomState | None = None,
         verbose: int = 0,
     ) -> None:
@@ -138,6 +161,8 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         self.n_restarts = n_restarts
         self.select = select
         self.validation_fraction = validation_fraction
+        self.calibrate = calibrate
+        self.unlabelled = unlabelled
         self.random_state = random_state
         self.verbose = verbose
 
@@ -153,7 +178,8 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
 
         Args:
             X: samples × features, nonnegative; NaN where missing.
-            y: one label per sample; None for the unsupervised model.
+            y: one label per sample; NaN, None or what `unlabelled` says where it is unknown, and then it is learned,
+                and the dictionary from all samples. None for the unsupervised model.
         """
         recipe = Recipe(*(getattr(self, name) for name in Recipe._fields))
         parameters.check_recipe(recipe)
@@ -164,24 +190,23 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         matrix, index = self._read(X, y)
         part_seed, seeds = draw_seeds(self.random_state, self.n_restarts)
         keys = [jax.random.key(seed) for seed in seeds]
-        if self.select == "validation" and index is not None:
-            part = hold_out(index, self.classes_, self.validation_fraction, part_seed)
-            found = by_validation(recipe, matrix, index, part, keys, self.verbose)
-            self.validation_scores_ = found.scores
-        else:
-            found = by_bound(recipe, matrix, index, keys, self.verbose)
+        how = self.select, self.validation_fraction, part_seed, self.transform_by, self.predict_by, self.verbose
+        plan = Plan(recipe, keys, *how)
+        found, self._memory = learn(plan, matrix, index, getattr(self, "classes_", None))
         kept = found.fits[found.best]
+        if self.select == "validation":
+            self.validation_scores_ = found.scores
         self.best_restart_, self.bounds_ = found.best, found.bounds
-        self.restarts_ = [fit.posterior for fit in found.fits]
-        self._priors: list[Any] = [fit.priors for fit in found.fits]  # learned by each, or the same
-        self.priors_ = self._priors[found.best]
+        self.restarts_, self.priors_ = self._memory.posteriors, self._memory.priors[found.best]
         self.posterior_, self.elbo_, self.n_iter_ = kept.posterior, kept.elbo, kept.num_steps
         T = np.asarray(kept.posterior.T.mean, float)
         self.components_, self.n_components_ = T.T / self.unit_, T.shape[1]
         data = as_data(matrix)
         self.in_use_ = in_use(self.posterior_, data)
         self.reconstruction_err_ = float(np.sqrt(2 * divergence(kept, data) / self.unit_))
-        self._remember(matrix, index, found.sound)
+        if index is not None:
+            self._calibrate(plan, matrix, index)
+            self._transduce(plan, matrix, index)
         return self
 
     def transform(self, X: ArrayLike) -> NDArray[Any]:
@@ -192,7 +217,7 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         """
         check_is_fitted(self)
         parameters.check_choices(self)
-        return self._represent(self._new(X), self.best_restart_, self.transform_by).T
+        return self._memory.represent(self._new(X), self.best_restart_, self.transform_by).T
 
     def inverse_transform(self, X: ArrayLike) -> NDArray[Any]:
         """The samples that coefficients stand for: X @ components_.
@@ -208,24 +233,32 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         return samples
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """The label with the largest share in `predict_proba`.
+        """The label with the highest score, and so the most probable in `predict_proba`, calibrated or not.
 
         Args:
             X: samples × features.
         """
-        shares = self.predict_proba(X)
-        labels: NDArray[Any] = self.classes_[shares.argmax(axis=1)]
+        scores = self._scores(X)
+        labels: NDArray[Any] = self.classes_[scores.argmax(axis=1)]
         return labels
 
     def predict_proba(self, X: ArrayLike) -> NDArray[Any]:
-        """Shares of classes, samples × classes, whose order is of more use than their size.
+        """Probabilities of classes, samples × classes.
 
-        1 for the "nearest" and shares of votes for "vote"; mean cosines divided by their sum for "cosine" and "blend",
-        which are all much alike; the "model"'s own are far too sure.
+        exp(score / `temperature_`) in proportion, where a score is minus the angle between coefficients, a share of
+        votes, or the model's log π_c + ℒ_τ(c). Without a temperature they are shares whose order is of more use than
+        their size: 1 for the "nearest" and shares of votes for "vote"; mean cosines divided by their sum for "cosine"
+        and "blend", which are all much alike; the "model"'s own are far too sure.
 
         Args:
             X: samples × features.
         """
+        scores = self._scores(X)
+        if self.calibrate is None or self.temperature_ is None or self.predict_by != self._calibrated_for:
+            return shares_of(scores, self.predict_by)
+        return calibrated(scores, self.predict_by, self.temperature_)
+
+    def _scores(self, X: ArrayLike) -> NDArray[np.float64]:
         check_is_fitted(self)
         parameters.check_choices(self)
         if not hasattr(self, "classes_"):
@@ -233,35 +266,43 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         samples = self._new(X)
         if self.predict_by == "model":
             parameters.check_class_posterior(self.priors_)
-            folded = fold_in(samples, self.posterior_, self.priors_)
-            odds = np.asarray(folded.class_posterior(self._shares), float)
-            proba: NDArray[Any] = odds / odds.sum(axis=1, keepdims=True)  # single precision rounds
-            return proba
-        voters = self._voters
-        if len(voters) > len(self._coefficients):
-            raise ValueError(f"expected predict_by={self.predict_by!r} at fit, to keep all restarts; got it later")
-        cosines = np.array(
-            [both_cosines(self._coefficients[r], self._index, self._represent(samples, r, self._map)) for r in voters]
-        )
-        if self.predict_by == "nearest":
-            nearest: NDArray[Any] = np.eye(len(self.classes_))[cosines[0, 0].argmax(axis=1)]
-            return nearest
-        scores = combine(cosines, self.predict_by)
-        scores[~scores.any(axis=1)] = 1  # a sample of zeros is as near to all
-        shares: NDArray[Any] = scores / scores.sum(axis=1, keepdims=True)
-        return shares
+        return class_scores(self._memory, self.predict_by, samples)
+
+    def _calibrate(self, plan: Plan, matrix: NDArray[Any], index: NDArray[Any]) -> None:
+        self._calibrated_for, self.temperature_ = self.predict_by, None
+        if self.calibrate == "training":
+            known = matrix[:, index >= 0]
+            self.temperature_ = temperature_on_training(self._memory, self.predict_by, known, plan.part_seed)
+        elif self.calibrate is not None:
+            folds = int(self.calibrate)
+            self.temperature_ = temperature_on_folds(plan, matrix, index, self.classes_, folds)
+
+    def _transduce(self, plan: Plan, matrix: NDArray[Any], index: NDArray[Any]) -> None:
+        """Labels of the training samples: those given, and what is learned of the others."""
+        C = len(self.classes_)
+        all_known = (index >= 0).all()
+        self.label_distributions_ = np.eye(C)[index] if all_known else transduced(plan, self._memory, matrix, index, C)
+        self.transduction_ = self.classes_[self.label_distributions_.argmax(axis=1)]
 
     def _read(self, X: ArrayLike, y: ArrayLike | None) -> tuple[NDArray[Any], NDArray[Any] | None]:
         """X, features × samples, and the classes' indices; what an earlier fit left behind is forgotten."""
-        for name in ("classes_", "validation_scores_"):
+        for name in ("classes_", "validation_scores_", "transduction_", "label_distributions_", "temperature_"):
             self.__dict__.pop(name, None)
         X = parameters.unmasked(X)
-        if y is None:
-            matrix, index = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan"), None
+        index: NDArray[Any] | None = None
+        if y is not None:
+            parameters.check_single(y)
+            unknown = parameters.find_unknown(y, self.unlabelled)
+        if y is None or unknown.any():
+            matrix = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan")
         else:
-            parameters.check_known(y)
             matrix, labels = validate_data(self, X, y, dtype=np.float64, ensure_all_finite="allow-nan")
             self.classes_, index = parameters.index_labels(labels)
+        if y is not None and unknown.any():
+            check_consistent_length(matrix, unknown)
+            self.classes_, known = parameters.index_labels(parameters.read_known(y, unknown))
+            index = np.full(len(unknown), -1)
+            index[~unknown] = known
         parameters.check_nonnegative(matrix)
         self.unit_ = 1.0 if self.counts is None else unit_of(matrix, self.counts)
         return matrix.T * self.unit_, index
@@ -274,27 +315,6 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         parameters.check_nonnegative(matrix)
         new: NDArray[Any] = matrix.T * self.unit_
         return new
-
-    def _represent(self, samples: NDArray[Any], restart: int, by: str) -> NDArray[Any]:
-        return represent(samples, self.restarts_[restart], self._priors[restart], by, self._shares)
-
-    @property
-    def _voters(self) -> list[int]:
-        return self._sound if self.predict_by in COMBINED else [self.best_restart_]
-
-    def _remember(self, matrix: NDArray[Any], index: NDArray[Any] | None, sound: list[int]) -> None:
-        """What predictions compare with: training samples, which enter the space by the same map as new ones.
-
-        E[V] of the fit is at hand, but has seen their labels.
-        """
-        self._index: Any = index
-        self._sound = sound  # the restarts with finite bounds
-        grouped = index is not None and is_grouped(self.priors_)
-        self._shares = np.bincount(index) / len(index) if index is not None and grouped else None
-        self._map = self.transform_by
-        self._coefficients: dict[int, NDArray[Any]] = {}  # by restart
-        if index is not None:
-            self._coefficients = {r: self._represent(matrix, r, self._map) for r in self._voters}
 
     @property
     def _n_features_out(self) -> int:

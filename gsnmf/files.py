@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 PathLike: TypeAlias = str | os.PathLike[str]
 CORNERS = ("", "id", "index", "name", "feature", "features", "gene", "genes", "probe", "symbol", "term", "word")
 HEADERS = ("label", "labels", "group", "groups", "class", "y")
-MISSING = ("", "na", "nan", "n/a")  # cells of a matrix without a number
+MISSING = ("", "na", "nan", "n/a")  # cells without a number or a label
 GREY = ("1", "L", "LA", "P", "RGB", "RGBA")  # modes of pictures that become 8-bit grey without loss of range
 
 
@@ -63,7 +63,8 @@ def read_labels(path: PathLike) -> NDArray[Any]:
     """One label per sample from .npy, .npz (one array, or the one called labels or y), or text with one label per line.
 
     Whole numbers are read as such, everything else as text. The first line of a text file is a header if it is a word
-    and all others are whole numbers, or if it says label, labels, group, groups, class or y.
+    and all others are whole numbers, or if it says label, labels, group, groups, class or y. Lines that are empty, but
+    for those at the end, or say NA or NaN, are labels that are unknown, None.
     """
     path = _existing(path, (".npy", ".npz", ".csv", ".tsv", ".txt"))
     if path.suffix.lower() in (".npy", ".npz"):
@@ -75,12 +76,17 @@ def read_labels(path: PathLike) -> NDArray[Any]:
     lines = [line.strip().strip('"') for line in _read_text(path).rstrip().splitlines()]
     if delimiter and any(delimiter in line for line in lines):
         raise ValueError(f"expected one label per line in {path}; got several columns")
-    whole = [_is_whole(line) for line in lines]
-    if lines and (lines[0].lower() in HEADERS or (lines[0][:1].isalpha() and len(lines) > 1 and all(whole[1:]))):
-        lines, whole = lines[1:], whole[1:]
-    if not lines or "" in lines:
-        raise ValueError(f"expected one label per line in {path}; got {'an empty line' if lines else 'none'}")
-    return np.asarray([int(line) for line in lines] if all(whole) else lines)
+    numbers = [_is_whole(line) for line in lines[1:] if not _is_missing(line)]
+    word = bool(lines) and lines[0][:1].isalpha() and not _is_missing(lines[0])
+    if word and (lines[0].lower() in HEADERS or (numbers and all(numbers))):
+        lines = lines[1:]
+    known = [line for line in lines if not _is_missing(line)]
+    if not known:
+        raise ValueError(f"expected one label per line in {path}; got none")
+    read = int if all(map(_is_whole, known)) else str
+    if len(known) == len(lines):
+        return np.asarray([read(line) for line in lines])
+    return np.asarray([None if _is_missing(line) else read(line) for line in lines], object)
 
 
 def read_images(paths: Sequence[Path]) -> NDArray[np.uint8]:

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 FILES = """\
 FILE holds a matrix, features × samples: .npy, .npz (one array, or the one called X), .csv or .tsv. The first row and
 column of the last two may name samples and features. Labels are .npy, .npz, or text with one label per line, which
-may begin with a line that says label, group or class. NaN, and cells that are empty or say NA, are missing entries."""
+may begin with a line that says label, group or class. NaN, and cells that are empty or say NA, are missing entries, or
+labels that are unknown and are learned; at the end of a file of labels write NA, as empty lines there do not count."""
 GROUP_OPTIONS = {"per_group": 3, "small": 32.0, "large": 256.0, "scale": 1e6, "init": "random", "lam_start": "prior"}
 PRIOR_OPTIONS = {"a_t": 0.6, "b_t": 20.0}
 

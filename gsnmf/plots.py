@@ -166,7 +166,8 @@ def save_figures(folder: Path, fit: Fit, data: Data, image_shape: tuple[int, int
         image_shape: rows × columns when samples are images; else the dictionary is not drawn.
     """
     T, V = np.asarray(fit.posterior.T.mean, float), np.asarray(fit.posterior.V.mean, float)
-    names, groups, order, home = data.names.group, data.membership, np.arange(T.shape[1]), None
+    names, order, home = data.names.group, np.arange(T.shape[1]), None
+    groups = data.membership if fit.posterior.z is None else fit.posterior.z  # where labels were unknown, as learned
     axes = {"bound": bound_trace(fit.elbo)}
     if groups is not None:
         order, home = component_order(V, groups), names[home_groups(V, groups)]

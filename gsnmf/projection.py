@@ -138,16 +138,19 @@ def _alike(truths: NDArray[np.bool_]) -> list[list[int]]:
     return list(found.values())
 
 
-def class_cosines(train_V: ArrayLike, train_labels: ArrayLike, test_V: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
+def class_cosines(
+    train_V: ArrayLike, train_labels: ArrayLike, test_V: ArrayLike, itself: ArrayLike | None = None
+) -> tuple[NDArray[Any], NDArray[Any]]:
     """How near each class comes to every test sample: the largest cosine over the class's training samples.
 
     Args:
         train_V: components × training samples.
         train_labels: one per training sample.
         test_V: components × test samples.
+        itself: which training sample each test sample is, if it is one: it is not its own neighbour.
 
     Returns the cosines, test samples × classes, and the classes in sorted order. A sample that is 0 everywhere has
-    cosine 0 with all.
+    cosine 0 with all, and with a class that has no other sample.
 
     >>> class_cosines([[1.0, 0.0], [0.0, 1.0]], ["a", "b"], [[3.0], [4.0]])[0].round(3).tolist()
     [[0.6, 0.8]]
@@ -158,9 +161,11 @@ def class_cosines(train_V: ArrayLike, train_labels: ArrayLike, test_V: ArrayLike
     if labels.shape != train_V.shape[1:] or len(labels) == 0:
         raise ValueError(f"expected one label for each of {train_V.shape[1]} samples; got shape {labels.shape}")
     cosines = unit(test_V).T @ unit(train_V)
+    if itself is not None:
+        cosines[np.arange(len(cosines)), np.asarray(itself)] = -np.inf
     classes, index = np.unique(labels, return_inverse=True)
     nearest = np.stack([cosines[:, index == c].max(axis=1) for c in range(len(classes))], axis=1)
-    return nearest, classes
+    return np.where(np.isneginf(nearest), 0.0, nearest), classes
 
 
 def nearest_cosine(train_V: ArrayLike, train_labels: ArrayLike, test_V: ArrayLike) -> NDArray[Any]:
@@ -214,7 +219,9 @@ def accuracy(T: ArrayLike, X: ArrayLike, labels: ArrayLike, new_X: ArrayLike, ne
     return float(np.mean(nearest_cosine(nnls(T, X), labels, nnls(T, new_X)) == np.asarray(new_labels)))
 
 
-def both_cosines(train_V: ArrayLike, train_labels: ArrayLike, test_V: ArrayLike) -> NDArray[np.float64]:
+def both_cosines(
+    train_V: ArrayLike, train_labels: ArrayLike, test_V: ArrayLike, itself: ArrayLike | None = None
+) -> NDArray[np.float64]:
     """`class_cosines` of coefficients, the paper's measure, and of their square roots, unless some are negative.
 
     Square roots keep a few large coefficients from deciding alone.
@@ -223,6 +230,7 @@ def both_cosines(train_V: ArrayLike, train_labels: ArrayLike, test_V: ArrayLike)
         train_V: components × training samples.
         train_labels: one per training sample.
         test_V: components × test samples.
+        itself: as in `class_cosines`.
 
     Returns measures × test samples × classes, classes in sorted order.
 
@@ -231,7 +239,7 @@ def both_cosines(train_V: ArrayLike, train_labels: ArrayLike, test_V: ArrayLike)
     """
     pair = _matrix("train_V", train_V), _matrix("test_V", test_V)
     pairs = [pair] if min(V.min(initial=0) for V in pair) < 0 else [pair, (np.sqrt(pair[0]), np.sqrt(pair[1]))]
-    return np.array([class_cosines(old, train_labels, new)[0] for old, new in pairs])
+    return np.array([class_cosines(old, train_labels, new, itself)[0] for old, new in pairs])
 
 
 def combine(cosines: ArrayLike, by: str) -> NDArray[np.float64]:

@@ -89,7 +89,9 @@ class Recipe(NamedTuple):
         elif self.lam_start == "shape":
             start = cavi.start_at_shape(data, priors, rank)
         options = {"init": self.init, "max_steps": self.max_iter, "tol": self.tol, "accelerate": self.accelerate}
-        options["learn"] = self.learn
+        # With labels unknown a fit begins with the labelled samples, and these from `init`: on digits, "random" made
+        # the better classifier there too.
+        options |= {"learn": self.learn, "labels": cavi.labelling(warm_start=self.init)}
         fit = cavi.run(data, priors, key=key, start=start, rank=rank, **options)  # type: ignore[arg-type]  # a mixture
         return fit._replace(posterior=jax.device_get(fit.posterior))  # NumPy's arrays: pickles go anywhere
 
@@ -116,9 +118,16 @@ def draw_seeds(random_state: Any, num_restarts: int) -> tuple[int, list[int]]:
     return part, [int(seed) for seed in rng.randint(2**31 - 1, size=num_restarts)]
 
 
+def labelled(X: NDArray[Any], y: NDArray[Any] | None) -> Data:
+    """Data of samples (features × samples) and the indices of their classes, −1 where a label is unknown."""
+    if y is None or (y >= 0).all():
+        return as_data(X, y)
+    return as_data(X, [None if c < 0 else c for c in y.tolist()])
+
+
 def by_bound(recipe: Recipe, X: NDArray[Any], y: NDArray[Any] | None, keys: Sequence[Any], verbose: int) -> Found:
-    """A fit for each key; the highest bound wins. X: features × samples."""
-    data = as_data(X, y)
+    """A fit for each key; the highest bound wins. X: features × samples; y: classes, −1 where unknown."""
+    data = labelled(X, y)
     fits, sound = _run_all(recipe, data, recipe.make_priors(data), keys, verbose)
     bounds = np.array([fit.elbo[-1] for fit in fits])
     return Found(fits, bounds, bounds, max(sound, key=lambda r: bounds[r]), sound)
@@ -131,15 +140,16 @@ def by_validation(
 
     To begin anew with all samples, from the same key, might lead to another optimum than the one that was judged; to
     leave it at the dictionary that was judged would waste the second part. As it is, both are seen, in few sweeps.
-    A fit whose bound is not finite has no accuracy, NaN.
+    A fit whose bound is not finite has no accuracy, NaN. Samples without a label, −1, are in the first part and have no
+    say in the accuracy.
     """
-    old, new = ((X[:, part], y[part]) for part in parts)
-    data = as_data(*old)
+    data = labelled(X[:, parts[0]], y[parts[0]])
+    old, new = ((X[:, part], y[part]) for part in (parts[0][y[parts[0]] >= 0], parts[1]))
     fits, sound = _run_all(recipe, data, recipe.make_priors(data), keys, verbose)
     bounds, scores = np.array([fit.elbo[-1] for fit in fits]), np.full(len(fits), np.nan)
     scores[sound] = [accuracy(fits[r].posterior.T.mean, *old, *new) for r in sound]
     best = max(sound, key=lambda r: (scores[r], bounds[r]))
-    data = as_data(X, y)
+    data = labelled(X, y)
     [fits[best]], _ = _run_all(recipe, data, recipe.make_priors(data), [keys[best]], 0, begin=fits[best].posterior)
     return Found(fits, bounds, scores, best, sound)
 
@@ -166,7 +176,7 @@ def _run_all(
     if broken:
         said.append(f"{len(broken)} of {len(fits)} fits broke off and are left out. {broken[0].message}")
     if said:
-        warnings.warn(" ".join(said), ConvergenceWarning, stacklevel=4)
+        warnings.warn(" ".join(said), ConvergenceWarning, stacklevel=5)
     return fits, sound
 
 
@@ -181,12 +191,12 @@ def hold_out(y: NDArray[Any], classes: NDArray[Any], fraction: float, seed: int)
     """Indices of the samples to fit and of those to validate with: this share of every class, at least one in either.
 
     Args:
-        y: which class each sample is of, as indices.
+        y: which class each sample is of, as indices; −1 if that is unknown, and then it is among those to fit.
         classes: what they are called.
         fraction: the share to validate with.
         seed: of the draw.
     """
-    sizes = np.bincount(y)
+    sizes = np.bincount(y[y >= 0], minlength=len(classes))
     if sizes.min() < 2:
         few = classes[sizes.argmin()]
         raise ValueError(f"expected 2 samples or more of every class for select='validation'; got 1 of class {few}")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gsnmf import __version__, cli, demo
+from gsnmf import __version__, cli, demo, demo_labels
 from gsnmf.inference import cavi
 from gsnmf.model import Gamma, GroupSparse
 from gsnmf.saving import load_fit
@@ -176,7 +176,7 @@ def test_interrupt(
 def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, examples in {
         ("--help",): ["gsnmf demo --out", "gsnmf fit faces.npz --labels"],
-        ("demo", "--help"): ["gsnmf demo --out"],
+        ("demo", "--help"): ["gsnmf demo --out", "gsnmf demo --labels 0.3"],
         ("fit", "--help"): ["gsnmf fit faces.npz --labels", "gsnmf fit counts.csv --rank"],
         ("report", "--help"): ["gsnmf report my_fit.npz", "gsnmf report old_fit.npz --data"],
         ("crosscheck", "--help"): ["gsnmf crosscheck --out", "gsnmf crosscheck counts.csv --labels"],
@@ -215,6 +215,60 @@ def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     assert all(word in printed for word in ("label-driven groups", "without labels", "mean of 3", "bound", "seconds"))
     names = {"bound", "coefficients", "dictionary", "hinton_lambda", "hinton_v"}
     assert {path.stem for path in (tmp_path / "d").iterdir()} == names
+
+
+def test_demo_with_part_of_the_labels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All but the fits with labels unknown, which take long to compile: here all are known."""
+    monkeypatch.setattr(demo_labels, "SIZE", 100)
+    monkeypatch.setattr(demo_labels.run_labels_demo, "__kwdefaults__", {"draws": 2, "max_iter": 20})
+    monkeypatch.setitem(demo_labels.OPTIONS, "n_restarts", 1)
+    known = demo_labels._contestants
+
+    def all_known(split: Any, given: Any) -> Any:
+        return known(split, given) | {demo_labels.PARTLY: (split.X.T, split.labels)}
+
+    monkeypatch.setattr(demo_labels, "_contestants", all_known)
+    assert cli.main(["demo", "--labels", "0.3", "--out", str(tmp_path / "d")]) == 0
+    printed = capsys.readouterr().out
+    assert all(f"{name} " in printed for name in (demo_labels.NEIGHBOUR, demo_labels.PARTLY, demo_labels.ALL))
+    assert all(word in printed for word in ("30% of them with labels", "hidden", "ECE", "Brier", "2 random splits"))
+    assert {path.stem for path in (tmp_path / "d").iterdir()} == {"dictionary", "reliability"}
+
+
+def test_the_demo_hides_the_same_share_of_every_digit() -> None:
+    labels = np.repeat(np.arange(10), 30)
+    given = demo_labels.hide(labels, 0.3, seed=0)
+    assert np.bincount(given[given >= 0]).tolist() == [9] * 10
+    assert (given[given >= 0] == labels[given >= 0]).all()
+    assert (given == demo_labels.hide(labels, 0.3, seed=0)).all()
+    assert (given != demo_labels.hide(labels, 0.3, seed=1)).any()
+
+
+@pytest.mark.parametrize("share", ["0", "1", "-0.3", "30", "nan"])
+def test_shares_of_labels_that_leave_nothing_to_learn_or_to_find(
+    share: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["demo", f"--labels={share}", "--out", str(tmp_path)]) == 2
+    assert "expected a share of labels from 0.05 to 0.95; got" in capsys.readouterr().err
+
+
+def test_fit_with_unknown_labels(matrix: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is learned of them is saved, and drawn."""
+    folder = matrix.parent
+    (folder / "partly.csv").write_text("label\na\nb\n\nb\na\nNA\na\nb\n")
+    options = ["--labels", folder / "partly.csv", "--per-group", 1, "--small", 1, "--large", 4]
+    assert fit(matrix, *options, "--out", folder / "partly", "--plots", folder / "pictures") == 0
+    head, values = capsys.readouterr().out.splitlines()[:2]
+    assert dict(zip(head.split(), values.split(), strict=False))["unlabelled"] == "2"
+    labels = load_fit(folder / "partly").fit.posterior.labels
+    assert labels is not None
+    assert np.flatnonzero(labels.unknown).tolist() == [2, 5]
+    np.testing.assert_allclose(labels.z.sum(axis=1), 1, rtol=1e-5)
+    np.testing.assert_array_equal(labels.z[0], [1, 0])
+    assert labels.V is not None
+    assert labels.V.a.shape == (2, 2, 2)
 
 
 def test_demo_holds_fixed_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:

@@ -114,6 +114,9 @@ def test_read_matrix_refuses(tmp_path: Path) -> None:
         ("a\nb", ["a", "b"]),
         ("007\n7\n", ["007", "7"]),
         ("-1\n1\n", [-1, 1]),
+        ("a\n\nb\n", ["a", None, "b"]),
+        ('NA\n1\n""\n2\nnan\n\n', [None, 1, None, 2, None]),
+        ("class\n\n0\n1\n", [None, 0, 1]),
     ],
 )
 @pytest.mark.parametrize("suffix", [".txt", ".csv", ".tsv"])
@@ -127,12 +130,12 @@ def test_read_labels_numpy_and_refusals(tmp_path: Path) -> None:
     assert read_labels(tmp_path / "l.npz").tolist() == ["a", "b"]
     np.save(tmp_path / "matrix.npy", np.ones((2, 2)))
     write(tmp_path / "columns.csv", "s1,a\ns2,b\n")
-    write(tmp_path / "gap.txt", "a\n\nb\n")
+    write(tmp_path / "unknown.txt", "NA\n\nNA\n")
     write(tmp_path / "empty.txt", "")
     messages = {
         "matrix.npy": r"shape \(2, 2\)",
         "columns.csv": "several columns",
-        "gap.txt": "empty line",
+        "unknown.txt": "none",
         "empty.txt": "none",
     }
     for name, message in messages.items():

@@ -216,3 +216,16 @@ def test_threads_that_overlap_leave_blas_as_it_was(three_blas_threads, monkeypat
     monkeypatch.setattr(projection, "_pivot", lambda G, D: (seen.append(blas_threads()), pivot(G, D))[1])
     nnls(T, first)
     assert seen[-1] == {1}  # the limit is free again
+
+
+def test_no_sample_is_its_own_neighbour() -> None:
+    rng = np.random.default_rng(4)
+    V, labels = rng.gamma(1.0, size=(3, 6)), np.array(["a", "b", "a", "b", "b", "c"])
+    chosen = np.array([4, 0, 5])
+    found, _ = class_cosines(V, labels, V[:, chosen], itself=chosen)
+    for row, n in zip(found, chosen, strict=True):
+        others = np.arange(6) != n
+        cosines, classes = class_cosines(V[:, others], labels[others], V[:, [n]])
+        np.testing.assert_allclose(row[np.isin(["a", "b", "c"], classes)], cosines[0])
+    assert found[2, 2] == 0  # the only one of its class
+    np.testing.assert_array_equal(both_cosines(V, labels, V[:, chosen], chosen)[0], found)
