@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 PYTHONS := 3.11 3.12 3.13
 MATRIX ?= $(addprefix tests/test_,arviz.py align.py collapsed.py svi.py gibbs.py mcmc.py crosscheck.py comparison.py)
-.PHONY: help demo test test-slow test-matrix tests-here lint format bench docs clean
+.PHONY: help demo test test-slow test-matrix tests-here lint format bench docs notebooks clean
 
 PYTHON ?= $(shell for v in 3.11 3.12 3.13 3; do command -v python$$v >/dev/null 2>&1 && python$$v -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo python$$v && break; done)
 VENV ?= .venv
@@ -70,6 +70,9 @@ endif
 docs: $(VENV)/docs-ready ## all pages and the reference as one site, site/index.html; warnings are errors
 	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --conf-dir docs . site
 	@echo "site/index.html opens in a browser"
+
+notebooks: $(VENV)/ready ## run the notebooks in full, each in a kernel of its own, and keep what they show
+	$(BIN)/python notebooks/run_notebooks.py $(ARGS)
 
 clean: ## remove the environment and everything that was made
 	rm -rf $(VENV) .venv-3.* demo site build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
