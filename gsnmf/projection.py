@@ -194,12 +194,10 @@ def leave_one_out(V: ArrayLike, labels: ArrayLike) -> NDArray[Any]:
     >>> leave_one_out([[1.0, 0.9, 0.0], [0.0, 0.1, 1.0]], ["a", "b", "c"]).tolist()
     ['b', 'a', 'b']
     """
-    unit, names = _unit(_matrix("V", V)), np.asarray(labels)
-    if names.shape != unit.shape[1:] or len(names) < 2:
-        raise ValueError(f"expected one label for each of {unit.shape[1]} samples, two or more; got {names.shape}")
-    cosines = unit.T @ unit
-    np.fill_diagonal(cosines, -np.inf)
-    others: NDArray[Any] = names[cosines.argmax(axis=1)]
+    if len(np.asarray(labels)) < 2:
+        raise ValueError(f"expected two samples or more, with one label each; got {len(np.asarray(labels))} labels")
+    cosines, classes = class_cosines(V, labels, V, itself=np.arange(np.shape(V)[1]))
+    others: NDArray[Any] = classes[cosines.argmax(axis=1)]
     return others
 
 

@@ -161,9 +161,7 @@ BAD_GROUPS = {
     "a sequence, one label per sample; got set": {"groups": {1, 2, 3}},
     "feature_names to be a sequence of names; got 5": {"groups": [0, 0, 1], "feature_names": 5},
     "group_names to be a sequence of names; got 3": {"groups": [0, 0, 1], "group_names": 3},
-    "groups .two or more.; got shape .3, 1.": {
-        "groups": pd.DataFrame({"y": [0, 1, 1]})
-    },
+    "groups .two or more.; got shape .3, 1.": {"groups": pd.DataFrame({"y": [0, 1, 1]})},
     "got 2, as many as rows: transpose X?": {"groups": [0, 1]},
     "one sortable kind; got a mixture": {"groups": [0, "a", 1]},
     "every label among group_names .1, 2.; got 0": {"groups": [0, 1, 2], "group_names": [1, 2]},
