@@ -209,7 +209,7 @@ def _trace(result: Fit | Posterior) -> dict[str, tuple]:
 def check_shapes(draws: dict[str, np.ndarray], data: Data, priors: Priors) -> None:
     """Refuse draws, chains × draws × rows × columns by site, that are of other data or priors; z may be left out."""
     _, ready, K = prepare(data, priors, draws["T"].shape[-1])
-    wanted = {"T": (data.num_features, K), "V": (K, data.num_samples)}
+    wanted: dict[str, tuple[int, ...]] = {"T": (data.num_features, K), "V": (K, data.num_samples)}
     size = rate_shape(ready.coefficients, data, K)
     wanted |= {} if size is None else {"lam": size}
     wanted |= shapes_of_labels(data, priors, draws)

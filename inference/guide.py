@@ -63,7 +63,7 @@ def guide(posterior: Posterior | Fit, *, together: bool = False) -> Callable[...
         lam = None if posterior.lam is None else _param("lam", posterior.lam)
         q = Posterior(_param("T", posterior.T), _param("V", posterior.V), lam)
         feature, sample = numpyro.plate("feature", F, dim=-2), numpyro.plate("sample", N, dim=-1)
-        draws = {}
+        draws: dict[str, Array] = {}
         if posterior.labels is not None:
             draws |= draw_shares(posterior.labels)
             with sample:
@@ -95,7 +95,7 @@ def draw_shares(labels: LabelPosterior) -> dict[str, Array]:
     """The site pi, if π has a prior."""
     if labels.pi is None:
         return {}
-    u = numpyro.param("pi_u", labels.pi, constraint=constraints.positive)
+    u: Array = numpyro.param("pi_u", labels.pi, constraint=constraints.positive)
     with nullcontext() if u.ndim == 1 else numpyro.plate("unlabelled", len(u), dim=-1):
         return {"pi": numpyro.sample("pi", dist.Dirichlet(u))}
 

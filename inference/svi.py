@@ -219,7 +219,7 @@ def _as(family: str, q: Posterior) -> Posterior:
         return near
 
     labels = None if q.labels is None else q.labels._replace(V=None)  # of which V has the mean and spread
-    return Posterior(*map(convert, q[:3]), labels)
+    return Posterior(convert(q.T), convert(q.V), convert(q.lam), labels)
 
 
 def _rank(q: Posterior) -> int:
