@@ -65,7 +65,7 @@ def posterior(kind):
             return Correlated(loc, scale, jnp.asarray(rng.normal(0, 0.2, (3, *loc.shape))))
         return Point(q.mean) if kind == "point" else q
 
-    return Posterior(*map(turn, cavi_fit().posterior))
+    return Posterior(*map(turn, cavi_fit().posterior[:3]))
 
 
 def made(kind):

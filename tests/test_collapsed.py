@@ -66,7 +66,7 @@ def test_drawing_together_has_the_density_of_the_factors(kind):
     traced = handlers.trace(handlers.seed(guide(q, together=True), 0)).get_trace(DATA, PRIORS, rank=K)
     sites = {name: site for name, site in traced.items() if site["type"] == "sample"}
     log_q = sum(float(site["fn"].log_prob(site["value"]).sum()) for site in sites.values())
-    values = {name: np.asarray(sites[name]["value"]) for name in q._fields}
+    values = {name: np.asarray(sites[name]["value"]) for name in q.sites}
     if kind == "correlated":
         x = np.log(np.concatenate([v.ravel() for v in values.values()]))
         loadings = np.concatenate([f.factor.reshape(3, -1) for f in q.sites.values()], axis=1)
@@ -74,7 +74,7 @@ def test_drawing_together_has_the_density_of_the_factors(kind):
         loc = np.concatenate([np.ravel(f.loc) for f in q.sites.values()])
         expected = stats.multivariate_normal.logpdf(x, loc, loadings.T @ loadings + np.diag(scale**2)) - x.sum()
     else:
-        expected = sum(float(f.distribution().log_prob(values[name]).sum()) for name, f in q._asdict().items())
+        expected = sum(float(f.distribution().log_prob(values[name]).sum()) for name, f in q.sites.items())
     np.testing.assert_allclose(log_q, expected, rtol=1e-9)
 
 

@@ -34,6 +34,7 @@ from gsnmf.inference.posterior import Posterior
 from gsnmf.model import Dirichlet, Gamma, GroupSparse, Priors, as_data, group_sparse_nmf
 from gsnmf.model.generative import labels_summed_out
 from gsnmf.model.problem import prepare
+from gsnmf.model.unlabelled import label_logits
 
 F, N, K, C = 3, 6, 2, 3
 rng = np.random.default_rng(0)
@@ -293,7 +294,7 @@ def test_nuts_and_gibbs_agree_on_labels():
     found = label_probabilities(sampled("gibbs"), TINY, TINY_PRIORS)
     np.testing.assert_allclose(found[[2, 3, 5], 0], [two[f"sample {t}"].mean() for t in (2, 3, 5)], rtol=1e-10)
     np.testing.assert_allclose(found[[0, 1, 4]], [[1, 0], [0, 1], [0.5, 0.5]], atol=1e-12)
-    assert found[2, 0] > 0.5 > found[3, 0]  # there was something to learn
+    assert found[2, 0] > found[3, 0] + 0.05  # there was something to learn
     # z is drawn from these probabilities: how often it was, over at least a thousand effective draws, to ± 0.016.
     z = np.asarray(sampled("gibbs").get_samples()["z"])
     assert z.shape == (8000, 6)
@@ -402,3 +403,48 @@ def test_what_is_refused(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"expected the package funsor.*gsnmf\[labels\]"):
         mcmc.run_nuts(data_of("even"), PRIORS, **quiet)
+
+
+def drawn_problem(seed, each=7, known=4):
+    """Two groups of one component each, drawn from the model; 4 labels of 7 are known in both.
+
+    With 8 features in place of 16 more labels are a toss-up, Pr(z | X) from 0.40 to 0.55: 94 % agree, all others there.
+    """
+    draws = np.random.default_rng(seed)
+    rate = Gamma(np.array([[4.0, 24.0], [24.0, 4.0]]), 0.25)
+    z = np.repeat([0, 1], each)
+    lam = draws.gamma(np.asarray(rate.a), rate.b)
+    X = draws.poisson(draws.gamma(1.0, 4.0, size=(16, 2)) @ draws.exponential(1 / lam[:, z]))
+    groups = [int(c) if n % each < known else None for n, c in enumerate(z)]
+    return as_data(X, groups), Priors(Gamma(1.0, 4.0), GroupSparse(rate))
+
+
+@pytest.mark.slow
+def test_labels_are_those_of_gibbs_on_twenty_problems():
+    """Pr(z | X), over 2,000 draws of T, V and λ of each, z summed out in every one, beside CAVI's q(z)."""
+    problems = [drawn_problem(seed) for seed in range(20)]
+    fits = [
+        cavi.run(data, priors, key=jax.random.key(0), max_steps=1000, tol=1e-7).posterior for data, priors in problems
+    ]
+    ready = [prepare(data, priors) for data, priors in problems]
+    priors = ready[0][1]
+    data = jax.tree.map(lambda *x: jnp.stack(x), *(one for one, _, _ in ready))
+    begin = jax.tree.map(
+        lambda *x: jnp.stack(x),
+        *({site: q.mean for site, q in fit.sites.items()} | {"z": fit.z.argmax(axis=1)} for fit in fits),
+    )
+
+    def chain(data, z, key):
+        def one(z, key):
+            z = gibbs.sweep(key, data, priors, z)
+            return z, jax.nn.softmax(label_logits(priors.coefficients, z["lam"], None, z["V"], data), axis=1)
+
+        return jax.lax.scan(one, z, jax.random.split(key, 2200))[1][200:].mean(axis=0)
+
+    exact = jax.jit(jax.vmap(chain))(data, begin, jax.random.split(jax.random.key(1), 20))
+    unknown = np.asarray(ready[0][0].labels.unknown, bool)
+    ours = np.stack([fit.z for fit in fits])[:, unknown].argmax(axis=2)
+    theirs = np.asarray(exact)[:, unknown].argmax(axis=2)
+    assert ours.size == 120
+    assert (ours == theirs).mean() >= 0.95
+    assert 0.2 < theirs.mean() < 0.8  # both groups are among them

@@ -151,7 +151,7 @@ def test_chains_start_at_draws_from_a_posterior():
     by √(14/400)/2 = 9 %, and by 50 % as rarely.
     """
     z = start_of(posterior(), num_chains=400)
-    for site, q in posterior()._asdict().items():
+    for site, q in posterior().sites.items():
         assert z[site].shape == (400, *q.a.shape)
         spread = np.sqrt(q.a) * q.b
         assert (abs(z[site].mean(axis=0) - q.mean) < 5 * spread / np.sqrt(400)).all()

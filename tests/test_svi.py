@@ -92,7 +92,7 @@ def test_map_is_at_a_mode():
     def at(values):
         return float(log_density(group_sparse_nmf, (DATA, PRIORS), {"rank": K}, values)[0])
 
-    best = {site: f.value for site, f in q._asdict().items()}
+    best = {site: f.value for site, f in q.sites.items()}
     np.testing.assert_allclose(at(best), max(fit.elbo[-1], at(best)), rtol=1e-4)
     for factor in (0.9, 1.1):
         assert at(best | {"T": best["T"] * factor}) < at(best)
@@ -103,16 +103,16 @@ def test_parameters_keep_their_meaning(kind):
     """NumPyro's guide with these parameters is q: the same values have the same density."""
     family, q = FAMILY[kind], posterior(kind)
     params = svi._pack(family, q)
-    for mine, its in zip(svi._unpack(family, params, q), q, strict=True):
+    for mine, its in zip(svi._unpack(family, params, q)[:3], q[:3], strict=True):
         for x, y in zip(mine, its, strict=True):
             np.testing.assert_allclose(x, y, rtol=1e-12)
     auto = svi._svi(family, q, None, 1).guide
     traced = handlers.trace(handlers.substitute(handlers.seed(auto, 1), params)).get_trace(DATA, PRIORS, rank=K)
     sites = {name: site for name, site in traced.items() if site["type"] == "sample"}
     log_q = sum(float(site["fn"].log_prob(site["value"]).sum()) for site in sites.values())
-    values = {name: sites[name]["value"] for name in q._fields}
+    values = {name: sites[name]["value"] for name in q.sites}
     if kind == "correlated":
-        values = {"_together": jnp.concatenate([jnp.log(values[name]).ravel() for name in q._fields])}
+        values = {"_together": jnp.concatenate([jnp.log(values[name]).ravel() for name in q.sites])}
     np.testing.assert_allclose(log_density(guide(q), (DATA, PRIORS), {"rank": K}, values)[0], log_q, rtol=1e-9)
 
 
@@ -121,7 +121,7 @@ def test_any_fit_can_be_a_start_of_any_family(kind):
     for family in ("gamma", "normal", "lowrank", "map"):
         q = svi._as(family, posterior(kind))
         factor = svi.FAMILIES[family].factor
-        for mine, its in zip(q, posterior(kind), strict=True):
+        for mine, its in zip(q[:3], posterior(kind)[:3], strict=True):
             assert isinstance(mine, factor)
             assert np.isfinite(mine.mean).all()
             if family != "map":
@@ -161,7 +161,7 @@ def test_fits_are_saved_and_loaded(tmp_path, kind):
     loaded = load_fit(tmp_path / "fit").fit
     np.testing.assert_array_equal(loaded.elbo, fit.elbo)
     assert (loaded.bound, loaded.message, loaded.num_steps) == (fit.bound, fit.message, fit.num_steps)
-    for mine, its in zip(loaded.posterior, fit.posterior, strict=True):
+    for mine, its in zip(loaded.posterior[:3], fit.posterior[:3], strict=True):
         assert type(mine) is type(its)
         for x, y in zip(mine, its, strict=True):
             np.testing.assert_array_equal(x, y)
