@@ -23,14 +23,17 @@ def double_precision():
 def test_code_blocks_run_in_order():
     names: dict = {}
     blocks = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
-    assert len(blocks) == 4
+    assert len(blocks) == 5
     for block in blocks:
         exec(compile(block, "README.md", "exec"), names)
     assert names["replicates"].shape == (5, 64, 1797)
     assert names["fit"].converged
     assert names["accuracy"] > 0.9
-    found, missing = names["found"], names["missing"]
-    assert (found.table["held_out"].diff().dropna() <= 0).all()  # best first
+    # Of 140 digits without a label; one in a hundred thousand would find fewer if 0.85 were found on average.
+    assert names["found"] > 0.7
+    np.testing.assert_allclose(names["sure"].sum(axis=1), 1, atol=1e-6)
+    compared, missing = names["compared"], names["missing"]
+    assert (compared.table["held_out"].diff().dropna() <= 0).all()  # best first
     assert ((missing.low <= missing.mean) & (missing.mean <= missing.high)).mean() > 0.99
     assert names["choice"].complete
 
