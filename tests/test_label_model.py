@@ -28,7 +28,7 @@ from gsnmf.inference import (
     svi,
     to_arviz,
 )
-from gsnmf.inference.collapsed import log_weights
+from gsnmf.inference.collapsed import _summed_out, log_weights
 from gsnmf.inference.label_posterior import _logits
 from gsnmf.inference.posterior import Posterior
 from gsnmf.model import Dirichlet, Gamma, GroupSparse, Priors, as_data, group_sparse_nmf
@@ -216,7 +216,7 @@ def test_the_guide_draws_what_the_posterior_says():
 
 
 def test_collapsed_bound_and_importance_weights():
-    """Both forms of q lead to the same evidence, whose estimate needs the density of V with z summed out."""
+    """The importance weights of both forms of q lead to the same evidence."""
     data, priors = as_data([[3, 0, 7]], ["a", None, "b"]), Priors(Gamma(2.0, 1.0), GroupSparse(Gamma(3.0, 0.5)))
     found = []
     for form in ("structured", "mean_field"):
@@ -230,6 +230,30 @@ def test_collapsed_bound_and_importance_weights():
         found.append((weights.max() + np.log(scaled.mean()), scaled.std() / scaled.mean() / np.sqrt(len(scaled))))
     (one, error), (two, other) = found
     assert abs(one - two) < 5 * np.hypot(error, other)
+
+
+def test_the_density_of_q_with_labels_summed_out():
+    """By SciPy, from the factors: V of a sample without a label is a mixture over groups."""
+    data, priors, _ = prepare(data_of("even", several=False), PRIORS)
+    q = fitted("structured", "even").posterior
+    traced = handlers.trace(handlers.seed(_summed_out(q), 0)).get_trace(data, priors, rank=K)
+    sites = {name: site for name, site in traced.items() if site["type"] == "sample"}
+    assert "z" not in sites
+    found = sum(float(site["fn"].log_prob(site["value"]).sum()) for site in sites.values())
+    expected, V = 0.0, np.asarray(sites["V"]["value"])
+    for site in ("T", "lam"):
+        a, b = (np.asarray(x) for x in getattr(q, site))
+        expected += scipy.stats.gamma.logpdf(np.asarray(sites[site]["value"]), a, scale=b).sum()
+    known = np.setdiff1d(np.arange(N), UNKNOWN)
+    a, b = (np.broadcast_to(x, (K, N))[:, known] for x in q.V)
+    expected += scipy.stats.gamma.logpdf(V[:, known], a, scale=b).sum()
+    for place, t in enumerate(UNKNOWN):
+        each = [
+            scipy.stats.gamma.logpdf(V[:, t], a[:, place], scale=b[:, place]).sum()
+            for a, b in zip(*map(np.asarray, q.labels.V), strict=True)
+        ]
+        expected += logsumexp(each, b=np.asarray(q.z)[t])
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize(("family", "belief"), [("gamma", "shared"), ("normal", "each its own"), ("map", "even")])
@@ -328,6 +352,7 @@ def test_pi_of_each_sample_in_arviz():
 # Geweke's test of a sweep with unknown labels, a shared π or one of each, and samples of two labels (see test_gibbs).
 CHAINS, DRAWS = 8, 1000
 GEWEKE = ["a", None, ["a", "b"], None, ["a", "b"]]
+SHAPES = np.array([6.0, 1.5])  # of λ by group: labels of unlike rates, one of which is far more often the least
 
 
 def prior_draws(belief, u, rng, size):
@@ -337,7 +362,7 @@ def prior_draws(belief, u, rng, size):
     z[..., [1, 3]] = rng.uniform(size=(*size, 2)) > each[..., 0]
     # A known label is a draw from the shared π: of all draws those in which it is what it is.
     keep = rng.uniform(size=size) < (pi[..., 0] if belief == "shared" else 1)
-    T, lam = rng.gamma(1.5, 1.0, (*size, 2, 2)), rng.gamma(3.0, 0.5, (*size, 2, 2))
+    T, lam = rng.gamma(1.5, 1.0, (*size, 2, 2)), rng.gamma(SHAPES, 0.5, (*size, 2, 2))
     rates = np.take_along_axis(lam, z[..., None, :], axis=-1)
     rates[..., [2, 4]] = lam.mean(axis=-1, keepdims=True)
     V = rng.exponential(1 / rates)
@@ -366,7 +391,7 @@ def test_gibbs_passes_gewekes_test(belief):
     """Ten |z| < 4 fail by chance in 6 of 10,000 runs; the seeds are fixed."""
     rng = np.random.default_rng(5)
     u = np.array([2.0, 3.0]) if belief == "shared" else rng.uniform(1.0, 3.0, (5, 2))
-    prior = Priors(Gamma(1.5, 1.0), GroupSparse(Gamma(3.0, 0.5)))
+    prior = Priors(Gamma(1.5, 1.0), GroupSparse(Gamma(SHAPES, 0.5)))
     data, priors, _ = prepare(as_data(np.zeros((2, 5)), GEWEKE, label_prior=Dirichlet(u)), prior, 2)
     u = u if belief == "shared" else u[[1, 3]]
     begun, begun_X, keep = prior_draws(belief, u, rng, (40 * CHAINS,))
