@@ -405,7 +405,7 @@ def test_acceleration_ends_no_lower_and_at_a_fixed_point(seed):
     fast = cavi.run(data, priors, key=key, max_steps=20_000, tol=1e-15)
     assert fast.elbo[-1] >= plain.elbo[-1] - 1e-10 * abs(plain.elbo[-1])
     again = cavi.run(data, priors, start=fast, max_steps=1, **PLAIN).posterior
-    for before, after in zip(fast.posterior, again, strict=True):
+    for before, after in zip(fast.posterior.sites.values(), again.sites.values(), strict=True):
         np.testing.assert_allclose(after.mean, before.mean, rtol=1e-6)
 
 

@@ -299,7 +299,7 @@ class Ran(MCMC):
 
     def __init__(self, q, chains, length):
         rng = np.random.default_rng(0)
-        self.draws = {site: rng.gamma(*f, size=(chains, length, *np.shape(f.a))) for site, f in q._asdict().items()}
+        self.draws = {site: rng.gamma(*f, size=(chains, length, *np.shape(f.a))) for site, f in q.sites.items()}
 
     def get_samples(self, group_by_chain=False):
         return self.draws

@@ -231,7 +231,7 @@ def test_equal_shares_give_the_same_fit_where_noise_is_small(rows):
     scaled = [data._replace(X=data.X * u) for u in (1e3, 1e4)]
 
     def parts(data, rates):
-        T, V, _ = (np.asarray(q.mean) for q in fit(data, rates, max_steps=300, tol=None).posterior)
+        T, V, _ = (np.asarray(q.mean) for q in fit(data, rates, max_steps=300, tol=None).posterior[:3])
         return (T.sum(axis=0)[:, None] * V / data.X.sum(axis=0)) @ data.membership / data.group_sizes
 
     rates = [relative_rates(x, structure=rows, small=0.05, large=0.1) for x in scaled]
