@@ -132,6 +132,8 @@ def check_test(test: Any, labels: Any, data: Data) -> Trial | None:
         raise ValueError(f"expected test=(X, labels) of new samples; got {type(test).__name__}")
     if labels is None and data.membership is None:
         raise ValueError("expected labels of the samples there are, as the data have no groups; got labels=None")
+    if labels is None and data.labels is not None:
+        raise ValueError("expected labels=, one of every sample, as the data have unknown or several ones; got None")
     known = data.names.group[np.asarray(data.membership).argmax(axis=1)] if labels is None else np.asarray(labels)
     new, new_labels = np.asarray(test[0]), np.atleast_1d(test[1])
     wanted = (data.num_samples,), (data.num_features, len(new_labels))

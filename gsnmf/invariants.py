@@ -62,8 +62,8 @@ def choose(data: Data, priors: Priors, posterior: Posterior) -> list[Invariant]:
     if own is None:
         share = Invariant("share", "share", f"the share of component {i} in Σ TV", lambda x: _share(x, component=i))
     else:
-        within = np.asarray(own, float) @ np.asarray(data.membership, float).T
-        title = "the share of Σ TV in components' own groups"
+        within = np.asarray(own, float) @ np.where(data.known[:, None], np.asarray(data.membership, float), 0).T
+        title = "the share of Σ TV in components' own groups" + ("" if data.known.all() else ", where they are known")
         share = Invariant("own_share", "own share", title, lambda x: _share(x, within=within))
     asked.append(share)
     rows, columns = canonical(priors).coefficients.axes

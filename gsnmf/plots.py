@@ -35,7 +35,8 @@ def mean_by_group(V_mean: ArrayLike, membership: ArrayLike) -> NDArray[np.float6
     """
     membership = np.asarray(membership, float)
     totals = membership.T @ np.abs(np.asarray(V_mean, float)).T
-    means: NDArray[np.float64] = totals / np.maximum(membership.sum(axis=0), 1)[:, None]
+    sizes = membership.sum(axis=0)[:, None]
+    means: NDArray[np.float64] = totals / np.where(sizes > 0, sizes, 1)
     return means
 
 

@@ -76,7 +76,8 @@ def bound(data: Data, priors: Priors, posterior: Posterior) -> float:
         ℒ = Σ w [x log M − log Γ(x+1) − (E_T E_V)] − KL(q(T)‖p(T)) − KL(q(Λ)‖p(Λ))
             + Σ_iτ [L_ΛΔᵀ − (E_ΛΔᵀ) ∘ E_V] + Σ_iτ H(q(v_iτ)),    M = exp(L_T) exp(L_V),
 
-    where w is 1, or 0 at entries that a mask hides.
+    where w is 1, or 0 at entries that a mask hides. In the structured form of unknown labels q(z) is put at its
+    optimum, too, and `posterior.z` is not read.
 
     Args:
         data: as made by `as_data`.
@@ -102,14 +103,18 @@ def paper_bound(data: Data, priors: Priors, posterior: Posterior) -> float:
 def paper_bound_gap(data: Data, posterior: Posterior) -> float:
     """Σ_ic N_c (log α_ic − ψ(α_ic)) ≥ 0 with α the shapes of q(λ): by how much `paper_bound` exceeds the valid bound.
 
-    Constant over the sweeps of a fit, but different between priors, ranks and class sizes.
+    Constant over the sweeps of a fit, but different between priors, ranks and class sizes. Of labels that are unknown
+    N_c is what q(z) expects, and then it is not constant.
     """
     if posterior.lam is None:
         return 0.0
+    if data.several is not None:
+        raise ValueError("expected one label per sample, as the paper has; got samples with several")
     alpha, K = posterior.lam.a, rank_of(posterior)
     if alpha.shape != (K, data.num_groups):
         raise ValueError(
             f"expected a λ for each of {K} components in each of the {data.num_groups} groups, as the paper has; "
             f"got shape {alpha.shape}"
         )
-    return float(jnp.sum(jnp.asarray(data.group_sizes, alpha.dtype)[None, :] * (jnp.log(alpha) - digamma(alpha))))
+    sizes = data.group_sizes if posterior.z is None else jnp.sum(posterior.z, axis=0)
+    return float(jnp.sum(jnp.asarray(sizes, alpha.dtype)[None, :] * (jnp.log(alpha) - digamma(alpha))))

@@ -58,10 +58,14 @@ def init(
     check_method(init)
     unknown, how = is_unknown(ready), labelling() if labels is None else labels
     if unknown and isinstance(begun, Posterior):
+        if labels is None and begun.labels is not None:
+            how = how._replace(form=form_of(begun, ready))
         begun = begun if begun.labels is not None else begun._replace(labels=label_posterior(ready))
-        how = labelling(form_of(begun, ready) if labels is None else labels.form, tempering=0)
+        how = how._replace(tempering=0)
     elif unknown and is_warm(how, data, begun):
         begun = _warm(data, ready, priors, K, key, begun, how)
+    if ready.num_groups == 1:  # then a label says nothing
+        how = how._replace(form="mean_field")
     if isinstance(begun, Posterior):
         m = jax.jit(moments)(observe(ready, how.form), hyper, transposed(match(begun, ready, hyper, K), how.form))
     else:
@@ -73,11 +77,10 @@ def init(
 
 def _warm(data: Data, ready: Data, priors: Priors, K: int, key: Any, start: Start | None, how: Labelling) -> Posterior:
     """What the labelled samples say, and the others under it."""
-    given = None if start is None else start._replace(V=None)  # which is of all samples
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # a start need not have converged
         warnings.simplefilter("ignore", DeadComponentsWarning)  # which the run itself will warn of
-        fit = run(labelled(data), priors, key=key, start=given, init=str(how.warm_start), rank=K, tol=1e-5)
+        fit = run(labelled(data), priors, key=key, start=start, init=str(how.warm_start), rank=K, tol=1e-5)
     return joined(data, ready, fit, priors)
 
 
@@ -108,8 +111,8 @@ def _see(data: Data, priors: Priors, state: State, learn: Learn | None = None) -
 
 
 def _form(m: Moments, data: Data) -> str:
-    """The form of q that moments are of; of one group, or of known labels, both are the same."""
-    return "mean_field" if len(m.V) == data.num_samples else "structured"
+    """The form of q that moments are of; of known labels both are the same."""
+    return "mean_field" if m.labels is None or m.labels.rows is None else "structured"
 
 
 def run(
@@ -161,8 +164,8 @@ def run(
     >>> run(data, priors, key=jax.random.key(0)).posterior.z[4].argmax().item()
     0
 
-    Returns a `Fit`. With `accelerate=False, tol=None` it is exactly the paper's sweep, `max_steps` times. A run that
-    does not reach its tolerance says so in `converged`, `message` and one `ConvergenceWarning`; one in which components
+    Returns a `Fit`. With `accelerate=False, tol=None` it is exactly the paper's sweep, `max_steps` times; where labels
+    are unknown, after what `labels` says of the start. A run that does not reach its tolerance says so in `converged`, `message` and one `ConvergenceWarning`; one in which components
     came to explain nothing says so in a `DeadComponentsWarning` (see `in_use` and `prune`).
     """
     _check_options(max_steps, tol, accelerate, learn, labels)
@@ -230,11 +233,11 @@ def run_many(
     datas: list[Any] = [data] if isinstance(data, Data) else list(data) if isinstance(data, (list, tuple)) else [None]
     if not all(isinstance(d, Data) for d in datas):
         raise ValueError(f"expected Data, as made by as_data, or a list of them; got {type(data).__name__}")
-    shapes = {(*d.X.shape, tuple(d.names.group.tolist()), int((~d.known).sum())) for d in datas}
+    shapes = {(*d.X.shape, tuple(d.names.group.tolist()), int((~d.known).sum()), _prior_of_labels(d)) for d in datas}
     if not shared and (len(datas) != len(keys) or len(shapes) > 1):
         raise ValueError(
             f"expected one Data, or {len(keys)} of one shape with the same groups (features, samples, groups, samples "
-            f"without a label); got {len(datas)} of {sorted(shapes, key=str)}"
+            f"without a label, the prior of labels); got {len(datas)} of {sorted(shapes, key=str)}"
         )
     batched = jax.default_backend() != "cpu" if batch is None else batch
     if len({d.mask is None for d in datas}) > 1:  # then all have one
@@ -257,6 +260,12 @@ def run_many(
     fits = [fit._replace(data=mark) for fit, mark in zip(fits, marks * len(keys) if shared else marks, strict=True)]
     _warn(fits, of, tol)
     return fits
+
+
+def _prior_of_labels(data: Data) -> str:
+    """What kind of prior unknown labels have, in words."""
+    u = None if data.labels is None else data.labels.dirichlet
+    return "weights" if u is None else f"Dirichlet of {np.shape(u)}"
 
 
 def _stack(trees: Sequence[Any]) -> Any:

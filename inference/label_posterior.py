@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from numpyro import handlers
 from numpyro.infer import MCMC
@@ -18,8 +17,7 @@ from ..model.types import Array
 from ..model.unlabelled import label_logits, num_unlabelled
 from .collapsed import batch
 from .guide import guide
-from .labels import unknown_of
-from .posterior import LabelPosterior, Posterior, factors_of, match, rank_of
+from .posterior import Posterior, factors_of, match, rank_of
 from .starts import check_key
 
 NEEDED = ("V", "lam", "pi")  # by p(z | V, λ, π)
@@ -114,14 +112,3 @@ def shapes_of_labels(data: Data, priors: Priors, draws: dict[str, np.ndarray]) -
     u: Any = ready.labels.dirichlet  # type: ignore[union-attr]  # there are some
     wanted: dict[str, tuple[int, ...]] = {} if u is None else {"pi": u.shape}
     return wanted | ({"z": (data.num_samples,)} if "z" in draws else {})
-
-
-def first_beliefs(data: Data) -> LabelPosterior:
-    """Labels as they are believed beforehand, to start from; of one q(V) whatever the label.
-
-    Args:
-        data: as `prepare` leaves them, with labels that are unknown.
-    """
-    labels: Any = data.labels
-    beliefs = unknown_of(data, "mean_field")
-    return LabelPosterior(data.membership, beliefs.dirichlet(labels.weights), None, jnp.asarray(labels.unknown))

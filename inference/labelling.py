@@ -36,13 +36,14 @@ def labelling(form: str = "structured", *, warm_start: str | None = "groups", te
 
     Args:
         form: of q for a sample without a label. "structured", q(v | z) q(z): a q(v) for every group it may be of, at as
-            many times the work for such samples. "mean_field", q(v) q(z): the paper's appendix. One q(v) cannot be
-            sparse as each of the groups wants it, so that labels are recovered less well.
+            many times the work and the memory for such samples. "mean_field", q(v) q(z): the paper's appendix. One q(v)
+            cannot be sparse as each of the groups wants it, so that labels are recovered less well.
         warm_start: learn from samples whose labels are known first, alone, and begin with that: from their "groups" or
-            from a "random" start, as `init` has them. None for no such thing; nor is there one if `start` gives T and V
-            or a posterior, or if no label is known.
+            from a "random" start, as `init` has them. None for no such thing; nor is there one if `start` gives V or a
+            posterior, or if no label is known.
         tempering: sweeps in which the evidence for labels counts less than it should, from not at all on, before those
-            that count; 0 for none. There are none if `start` is a posterior.
+            that count; 0 for none. There are none if `start` is a posterior, whose form is kept, if it has one and no
+            other is asked for.
 
     >>> labelling("mean_field", warm_start=None, tempering=0)  # plain joint updates, as the appendix has them
     Labelling(form='mean_field', warm_start=None, tempering=0)
@@ -57,7 +58,7 @@ def labelling(form: str = "structured", *, warm_start: str | None = "groups", te
 
 def is_warm(how: Labelling, data: Data, start: Any) -> bool:
     """Whether a fit begins with the labelled samples alone."""
-    left_open = start is None or (isinstance(start, Start) and (start.T is None or start.V is None))
+    left_open = start is None or (isinstance(start, Start) and start.V is None)
     return how.warm_start is not None and bool(data.known.any()) and left_open
 
 

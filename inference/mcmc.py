@@ -24,7 +24,7 @@ from ..model.types import Array
 from ..model.unlabelled import num_unlabelled
 from .gibbs import Gibbs, Sites, first_labels, positive, require_exponential
 from .guide import guide
-from .label_posterior import first_beliefs
+from .labelling import label_posterior
 from .posterior import Fit, Posterior, match, rank_of
 from .starts import Start, check_key, fill, first_rates
 
@@ -200,7 +200,7 @@ def _begin(
     if isinstance(begun, Posterior):
         q = match(begun, ready, hyper, K, tuple)
         if num_unlabelled(ready) > 0 and q.labels is None:
-            q = q._replace(labels=first_beliefs(ready))
+            q = q._replace(labels=label_posterior(ready))
         chains = [_shares(ready) | _drawn(k, q, ready, hyper) for k in keys]
     else:
         chains = [_shares(ready) | _filled(fill(begun, data, hyper, K, k, init), begun, ready, hyper) for k in keys]

@@ -31,7 +31,8 @@ from ..model.unlabelled import num_unlabelled
 from .collapsed import estimate, log_weights
 from .factors import Correlated, LogNormal, Point, near_gamma, near_log_normal, spread
 from .guide import draw_shares, guide
-from .label_posterior import first_beliefs, label_probabilities
+from .label_posterior import label_probabilities
+from .labelling import label_posterior
 from .posterior import Fit, LabelPosterior, Posterior, factors_of, match, rank_of
 from .starts import Start, check_key, fill, first_rates
 
@@ -128,7 +129,7 @@ def run(
     else:
         q = _posterior(fill(begun, *raw, K, key, init), begun, data, priors)
     if num_unlabelled(data) > 0 and q.labels is None:
-        q = q._replace(labels=first_beliefs(data))
+        q = q._replace(labels=label_posterior(data))
     q = _as(family, q)
     key_init, key_run, key_compare = jax.random.split(key, 3)
     svi = _svi(family, q, optimizer, num_particles)

@@ -11,7 +11,6 @@ import pandas as pd
 from .checks import positive
 from .types import Array
 
-BITS = {(kind, kind(x)) for kind in (bool, int, float) for x in (0, 1)}
 SEVERAL = (set, frozenset, list, tuple)
 
 
@@ -117,11 +116,11 @@ def _sets(groups: Any, shape: tuple[int, int], group_names: Sequence[Any] | None
 
 def _is_matrix(labels: list[Any]) -> bool:
     """Whether lists of 0 and 1, as long as each other, are rows of a matrix; sets are always sets of labels."""
-    if not all(isinstance(label, (list, tuple)) for label in labels):
+    if not all(isinstance(label, (list, tuple)) for label in labels) or len({len(row) for row in labels}) != 1:
         return False
-    entries = {(type(x), x) for row in labels for x in row if np.ndim(x) == 0}
-    lengths = {len(row) for row in labels}
-    return len(lengths) == 1 and min(lengths) > 1 and entries <= BITS and all(np.ndim(row) == 1 for row in labels)
+    entries = [x for row in labels for x in row]
+    numbers = len(labels[0]) > 1 and all(isinstance(x, (bool, int, float, np.bool, np.number)) for x in entries)
+    return numbers and all(x in (0, 1) for x in entries)
 
 
 def _columns(groups: Any, N: int, group_names: Sequence[Any] | None) -> tuple[list[list[Any]], list[Any]]:

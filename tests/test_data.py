@@ -210,7 +210,10 @@ def test_a_sample_may_have_several_labels(groups):
 
 
 def test_lists_of_0_and_1_are_a_matrix_and_sets_are_labels():
-    assert as_data(X, [[1, 0], [0, 1], [1, 1]]).membership.tolist() == [[1, 0], [0, 1], [0.5, 0.5]]
+    matrix = np.array([[1, 0], [0, 1], [1, 1]])
+    for kind in (int, bool, float, np.int64, np.bool):
+        rows = [[kind(x) for x in row] for row in matrix]
+        assert as_data(X, rows).membership.tolist() == [[1, 0], [0, 1], [0.5, 0.5]]
     assert as_data(X, [{0, 1}, {1}, {0}]).membership.tolist() == [[0.5, 0.5], [0, 1], [1, 0]]
 
 

@@ -268,7 +268,7 @@ def test_a_fit_to_known_labels_can_start_one_to_fewer():
     full = as_data(data.X, data.membership.argmax(axis=1), group_names=[0, 1, 2])
     fit = cavi.run(full, priors, key=jax.random.key(0), max_steps=5, tol=None)
     fewer = cavi.run(data, priors, start=fit, max_steps=5, tol=None)
-    assert fewer.posterior.z.shape == (7, 3)
+    assert fewer.posterior.labels.V.a.shape == (3, 2, 3)  # structured, unless asked otherwise
     with pytest.raises(ValueError, match="same labels are unknown"):
         cavi.run(as_data(data.X, [None, 0, 1, 2, 0, 1, 2]), priors, start=fewer, max_steps=2)
 
@@ -276,8 +276,11 @@ def test_a_fit_to_known_labels_can_start_one_to_fewer():
 def test_folds_must_lack_as_many_labels():
     data, priors = partly(7), small_priors(7)
     other = as_data(data.X, [0, 1, 2, None, 1, 2, 0])
+    keys = jax.random.split(jax.random.key(0), 2)
     with pytest.raises(ValueError, match="without a label"):
-        cavi.run_many([data, other], priors, keys=jax.random.split(jax.random.key(0), 2))
+        cavi.run_many([data, other], priors, keys=keys)
+    with pytest.raises(ValueError, match="the prior of labels"):
+        cavi.run_many([data, partly(7, PRIORS["shared"])], priors, keys=keys)
 
 
 def test_folds_with_and_without_several_labels_go_together():
@@ -357,3 +360,21 @@ def slope_of_size(family, N=1200, K=4, C=6, F=8):
 def test_coefficients_do_not_shrink_with_the_number_of_labels():
     assert abs(slope_of_size(GroupSparse)) < 0.05
     assert slope_of_size(Summed) < -0.05
+
+
+def test_one_group_says_nothing():
+    """Unknown or not, the label is that group's."""
+    X, priors = problem(10, F=3, N=6)[0].X, Priors(Gamma(0.7, 2.0), GroupSparse(Gamma(2.0, 1.0)))
+    options = {"key": jax.random.key(0), "rank": 2, "max_steps": 5, "tol": None, "labels": HOW["structured"]}
+    partly, whole = (cavi.run(as_data(X, labels), priors, **options) for labels in (["a", None] * 3, ["a"] * 6))
+    np.testing.assert_allclose(partly.elbo, whole.elbo, rtol=1e-12)
+    assert partly.posterior.z.tolist() == [[1.0]] * 6
+
+
+def test_the_gap_of_the_printed_bound_counts_what_q_of_z_expects():
+    data, priors = partly(11), small_priors(11)
+    q = cavi.run(data, priors, key=jax.random.key(0), max_steps=3, labels=HOW["mean_field"], **PLAIN).posterior
+    each = np.log(q.lam.mean) - q.lam.log_mean
+    np.testing.assert_allclose(cavi.paper_bound_gap(data, q), np.sum(each @ q.z.T), rtol=1e-10)
+    with pytest.raises(ValueError, match="one label per sample"):
+        cavi.paper_bound_gap(partly(11, several=True), q)
