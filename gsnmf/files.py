@@ -82,7 +82,7 @@ def read_labels(path: PathLike) -> NDArray[Any]:
         lines = lines[1:]
     known = [line for line in lines if not _is_missing(line)]
     if not known:
-        raise ValueError(f"expected one label per line in {path}; got none")
+        raise ValueError(f"expected one label per line in {path}, some of them known; got none")
     read = int if all(map(_is_whole, known)) else str
     if len(known) == len(lines):
         return np.asarray([read(line) for line in lines])

@@ -18,19 +18,17 @@ from . import __version__
 from .files import PathLike
 from .inference import Fit, Posterior
 from .inference.factors import Correlated, LogNormal, Point
-from .inference.posterior import LabelPosterior
+from .inference.posterior import LabelledPosterior, LabelPosterior
 from .model import Data, Exponential, Gamma, GroupSparse, HeldOut, Labels, Names, Priors, Relevance
 from .preprocessing import pixels_of
 
 # 2: the kind of bound, and factors other than Gammas; 3: more priors; 4: the data, and what images they are
 FORMAT, FORMAT_VERSION = "gsnmf-fit", 4
-FAMILIES: dict[str, Any] = {
-    f.__name__: f
-    for f in (
-        *(Gamma, Exponential, GroupSparse, Relevance, Priors, Posterior, LabelPosterior, LogNormal, Correlated, Point),
-        Labels,
-    )
-}
+PARTS: tuple[Any, ...] = (
+    *(Gamma, Exponential, GroupSparse, Relevance, Priors, Posterior, LabelledPosterior, LabelPosterior, Labels),
+    *(LogNormal, Correlated, Point),
+)
+FAMILIES: dict[str, Any] = {part.__name__: part for part in PARTS}
 HELD_OUT = ("feature", "sample", "value")
 NARROW = (np.uint8, np.uint16, np.uint32, np.float32)  # what X is stored as, the first that loses nothing
 

@@ -191,7 +191,7 @@ def permute(posterior: Posterior, order: np.ndarray) -> Posterior:
     moved = posterior._replace(**{site: move(site, factor) for site, factor in posterior.sites.items()})
     if moved.labels is None or moved.labels.V is None:
         return moved
-    return moved._replace(labels=moved.labels._replace(V=move("V", moved.labels.V)))
+    return moved.with_labels(moved.labels._replace(V=move("V", moved.labels.V)))
 
 
 def _permute_priors(priors: Priors | None, order: np.ndarray) -> Priors | None:

@@ -60,7 +60,7 @@ def init(
     if unknown and isinstance(begun, Posterior):
         if labels is None and begun.labels is not None:
             how = how._replace(form=form_of(begun, ready))
-        begun = begun if begun.labels is not None else begun._replace(labels=label_posterior(ready))
+        begun = begun if begun.labels is not None else begun.with_labels(label_posterior(ready))
         how = how._replace(tempering=0)
     elif unknown and is_warm(how, data, begun):
         begun = _warm(data, ready, priors, K, key, begun, how)
@@ -165,8 +165,9 @@ def run(
     0
 
     Returns a `Fit`. With `accelerate=False, tol=None` it is exactly the paper's sweep, `max_steps` times; where labels
-    are unknown, after what `labels` says of the start. A run that does not reach its tolerance says so in `converged`, `message` and one `ConvergenceWarning`; one in which components
-    came to explain nothing says so in a `DeadComponentsWarning` (see `in_use` and `prune`).
+    are unknown, after what `labels` says of the start. A run that does not reach its tolerance says so in `converged`,
+    `message` and one `ConvergenceWarning`; one in which components came to explain nothing says so in a
+    `DeadComponentsWarning` (see `in_use` and `prune`).
     """
     _check_options(max_steps, tol, accelerate, learn, labels)
     if callback is not None and not callable(callback):

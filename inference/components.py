@@ -159,5 +159,5 @@ def without(posterior: Posterior, priors: Priors, kept: NDArray[np.bool_]) -> tu
 
     labels = posterior.labels
     labels = None if labels is None else labels._replace(V=cut(labels.V, -2))
-    factors = Posterior(cut(posterior.T, -1), cut(posterior.V, -2), cut(posterior.lam, -2), labels)
+    factors = Posterior(cut(posterior.T, -1), cut(posterior.V, -2), cut(posterior.lam, -2)).with_labels(labels)
     return factors, Priors(cut(priors.dictionary, -1), cut(priors.coefficients, -2))

@@ -82,7 +82,7 @@ def joined(data: Data, ready: Data, fit: Fit, priors: Priors) -> Posterior:
     """
     known, others = np.flatnonzero(data.known), np.flatnonzero(~data.known)
     folded = fold_in(take(data, others), fit, priors, max_steps=100, tol=1e-5)
-    T, V, lam, _ = fit.posterior
+    T, V, lam = fit.posterior
     weights: Any = ready.labels.weights  # type: ignore[union-attr]  # some are unknown
     prior, dtype = np.asarray(weights, float), ready.X.dtype
     with np.errstate(divide="ignore"):
@@ -92,7 +92,7 @@ def joined(data: Data, ready: Data, fit: Fit, priors: Priors) -> Posterior:
     columns = Gamma(*(np.empty((x.shape[0], data.num_samples), dtype) for x in V))
     for into, (old, folded_in) in zip(columns, both, strict=True):
         into[:, known], into[:, others] = np.asarray(old)[:, : len(known)], np.asarray(folded_in)
-    return Posterior(T, columns, lam, label_posterior(ready, z, folded.V))
+    return Posterior(T, columns, lam).with_labels(label_posterior(ready, z, folded.V))
 
 
 def label_posterior(data: Data, z: Any = None, V: Gamma | None = None) -> LabelPosterior:

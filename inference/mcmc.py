@@ -200,7 +200,7 @@ def _begin(
     if isinstance(begun, Posterior):
         q = match(begun, ready, hyper, K, tuple)
         if num_unlabelled(ready) > 0 and q.labels is None:
-            q = q._replace(labels=label_posterior(ready))
+            q = q.with_labels(label_posterior(ready))
         chains = [_shares(ready) | _drawn(k, q, ready, hyper) for k in keys]
     else:
         chains = [_shares(ready) | _filled(fill(begun, data, hyper, K, k, init), begun, ready, hyper) for k in keys]

@@ -42,8 +42,6 @@ class Posterior(NamedTuple):
     T: features × components.
     V: components × samples.
     lam: components × groups, or as the family of coefficients has it; None for one without λ.
-    labels: what is said of labels that were unknown; None if there were none. If V depends on them there
-        (`labels.V`), the V above has for such a sample Gammas with the same E[v] and E[log v] as Σ_c q(z = c) q(v | c).
 
     The other families of `svi.run` have other factors here (see `factors`), read in the same way.
     """
@@ -51,7 +49,11 @@ class Posterior(NamedTuple):
     T: Factor
     V: Factor
     lam: Factor | None
-    labels: LabelPosterior | None = None
+
+    @property
+    def labels(self) -> LabelPosterior | None:
+        """What is said of labels that were unknown; None if there were none, unlike in a `LabelledPosterior`."""
+        return None
 
     @property
     def z(self) -> Array | None:
@@ -62,6 +64,36 @@ class Posterior(NamedTuple):
     def sites(self) -> dict[str, Factor]:
         """The factors of T, V and λ by name, those that there are."""
         return {site: getattr(self, site) for site in ("T", "V", "lam") if getattr(self, site) is not None}
+
+    def with_labels(self, labels: LabelPosterior | None) -> Posterior:
+        """The same factors, with what is said of labels that were unknown."""
+        T, V, lam = self[:3]
+        return Posterior(T, V, lam) if labels is None else LabelledPosterior(T, V, lam, labels)
+
+
+class LabelledPosterior(Posterior):
+    """A posterior of data in which labels are unknown: the mean field, and what is said of labels.
+
+    labels: q(z), q(π) and q(v | z). If V depends on labels there (`labels.V`), the V here has for such a sample Gammas
+        with the same E[v] and E[log v] as Σ_c q(z = c) q(v | c).
+    """
+
+    _fields = ("T", "V", "lam", "labels")  # type: ignore[assignment]  # one more than it inherits
+
+    def __new__(cls, T: Factor, V: Factor, lam: Factor | None, labels: LabelPosterior) -> LabelledPosterior:  # noqa: D102 (the class says it)
+        return tuple.__new__(cls, (T, V, lam, labels))
+
+    @property
+    def labels(self) -> LabelPosterior:
+        """What is said of labels that were unknown."""
+        return tuple.__getitem__(self, 3)  # type: ignore[no-any-return]  # mypy knows three fields
+
+    def _replace(self, **changes: Any) -> LabelledPosterior:  # NamedTuple's own knows three fields
+        return LabelledPosterior(**{**dict(zip(self._fields, self, strict=True)), **changes})
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={value!r}" for name, value in zip(self._fields, self, strict=True))
+        return f"LabelledPosterior({fields})"
 
 
 class Transposed(NamedTuple):
@@ -85,7 +117,7 @@ class Transposed(NamedTuple):
             return Posterior(_turned(self.T), _turned(self.V), self.lam)
         V, given = _by_sample(self.V, self.labels)
         labels = LabelPosterior(self.labels.full(), self.labels.pi, given, self.labels.unknown)
-        return Posterior(_turned(self.T), _turned(V), self.lam, labels)
+        return Posterior(_turned(self.T), _turned(V), self.lam).with_labels(labels)
 
 
 @jax.jit
@@ -225,5 +257,5 @@ def match(posterior: Posterior, data: Data, priors: Priors, rank: int, kind: typ
     said_of_pi, due = (None if x is None else x.shape for x in (cast.labels.pi, prior.u))
     if said_of_pi != due:  # it was made with another prior of labels
         pi = prior.dirichlet(cast.labels.z[~data.known])
-        cast = cast._replace(labels=cast.labels._replace(pi=pi))
+        cast = cast.with_labels(cast.labels._replace(pi=pi))
     return cast

@@ -129,7 +129,7 @@ def run(
     else:
         q = _posterior(fill(begun, *raw, K, key, init), begun, data, priors)
     if num_unlabelled(data) > 0 and q.labels is None:
-        q = q._replace(labels=label_posterior(data))
+        q = q.with_labels(label_posterior(data))
     q = _as(family, q)
     key_init, key_run, key_compare = jax.random.split(key, 3)
     svi = _svi(family, q, optimizer, num_particles)
@@ -160,7 +160,7 @@ def run(
     kept = candidates[best]
     if kept.labels is not None:
         z = label_probabilities(kept, data, priors, key=key_compare, num_samples=num_samples)
-        kept = kept._replace(labels=kept.labels._replace(z=jnp.asarray(z, data.X.dtype)))
+        kept = kept.with_labels(kept.labels._replace(z=jnp.asarray(z, data.X.dtype)))
     return Fit(kept, elbo, len(elbo), converged, message, kind, raw[1], fingerprint(raw[0]))
 
 
@@ -220,7 +220,7 @@ def _as(family: str, q: Posterior) -> Posterior:
         return near
 
     labels = None if q.labels is None else q.labels._replace(V=None)  # of which V has the mean and spread
-    return Posterior(convert(q.T), convert(q.V), convert(q.lam), labels)
+    return Posterior(convert(q.T), convert(q.V), convert(q.lam)).with_labels(labels)
 
 
 def _rank(q: Posterior) -> int:
@@ -297,7 +297,7 @@ def _unpack(family: str, params: dict[str, Array], like: Posterior) -> Posterior
             for s, f in sites.items()
         }
     labels = None if like.labels is None else like.labels._replace(pi=params.get("pi_u"))
-    return Posterior(factors["T"], factors["V"], factors.get("lam"), labels)
+    return Posterior(factors["T"], factors["V"], factors.get("lam")).with_labels(labels)
 
 
 def _optimise(

@@ -333,7 +333,7 @@ def test_what_is_said_of_unknown_labels_is_saved(tmp_path: Path) -> None:
     fit, priors, names = a_fit()
     N = fit.posterior.V.a.shape[1]
     labels = LabelPosterior(np.full((N, 2), 0.5), None, None, np.ones(N))
-    save_fit(tmp_path / "fit", fit._replace(posterior=fit.posterior._replace(labels=labels)), priors, names)
+    save_fit(tmp_path / "fit", fit._replace(posterior=fit.posterior.with_labels(labels)), priors, names)
     np.testing.assert_array_equal(load_fit(tmp_path / "fit").fit.posterior.z, 0.5)
 
 

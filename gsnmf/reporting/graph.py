@@ -50,7 +50,7 @@ def model_graph(data: Data, priors: Priors, rank: int) -> Graph:
     found = get_model_relations(group_sparse_nmf, (data, priors, rank))
     plates: dict[str, list[str]] = {}
     for name, sites in found["plate_sample"].items():  # NumPyro has a plate twice if it is entered twice
-        plates.setdefault(name.removesuffix("__CLONE"), []).extend(sites)
+        plates.setdefault(name.split("__CLONE")[0], []).extend(sites)
     return Graph(found["sample_sample"], found["sample_dist"], plates, found["observed"])
 
 
