@@ -388,3 +388,11 @@ def test_the_command_refuses_in_one_line(files: Path, capsys: pytest.CaptureFixt
         said = capsys.readouterr().err
         assert message in said
         assert said.count("\n") == 1
+
+
+def test_plates_of_a_model_with_unknown_labels_are_the_models():
+    """NumPyro counts how often a plate is entered in its name."""
+    data = as_data(np.ones((3, 4)), ["a", "b", None, "a"])
+    graph = model_graph(data, Priors(Gamma(1.0, 1.0), GroupSparse(Gamma(2.0, 1.0))), 2)
+    assert set(graph.plates) == {"feature", "component", "sample", "group"}
+    assert "lam" in graph.plates["component"]
