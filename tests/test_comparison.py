@@ -55,6 +55,7 @@ def log_normal(fit):
     return fit._replace(posterior=q, bound="collapsed")
 
 
+@pytest.mark.slow
 def test_columns_are_what_the_library_measures():
     table = compared().table
     sampled = {"key": KEY, "num_samples": DRAWS}

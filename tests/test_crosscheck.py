@@ -253,6 +253,7 @@ def test_pictures_draw_on_the_axes_given():
 
 
 @pytest.mark.usefixtures("little_compilation")
+@pytest.mark.slow
 def test_command(tmp_path, monkeypatch, capsys):
     """The default problem with too few draws, which it has to say; cheaper in what other tests look at."""
     monkeypatch.setattr(crosscheck, "GRADIENT_STEPS", 200)

@@ -97,6 +97,7 @@ def test_psis_diagnostic_takes_it():
     assert 0.2 < k < 3  # a mean field that is too narrow, as it must be, but a number
 
 
+@pytest.mark.slow
 def test_svi_goes_on_from_it():
     """Started at the augmented optimum, SVI climbs the collapsed bound from there."""
     priors, fit = fitted(SPARSE, 2)

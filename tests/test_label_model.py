@@ -170,7 +170,13 @@ def test_prior_draws_of_labels():
     assert (z[:, UNKNOWN] != 1).all()
 
 
-CASES = [("structured", "even"), ("structured", "shared"), ("mean_field", "shared"), ("mean_field", "each its own")]
+SLOW = pytest.mark.slow
+CASES = [
+    pytest.param("structured", "even", marks=SLOW),
+    ("structured", "shared"),
+    pytest.param("mean_field", "shared", marks=SLOW),
+    ("mean_field", "each its own"),
+]
 
 
 @functools.cache
@@ -215,6 +221,7 @@ def test_the_guide_draws_what_the_posterior_says():
     assert Predictive(model, guide=guide(fit), num_samples=3)(jax.random.key(0), data, PRIORS)["X"].shape == (3, F, N)
 
 
+@pytest.mark.slow
 def test_collapsed_bound_and_importance_weights():
     """The importance weights of both forms of q lead to the same evidence."""
     data, priors = as_data([[3, 0, 7]], ["a", None, "b"]), Priors(Gamma(2.0, 1.0), GroupSparse(Gamma(3.0, 0.5)))
@@ -256,7 +263,9 @@ def test_the_density_of_q_with_labels_summed_out():
     np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
-@pytest.mark.parametrize(("family", "belief"), [("gamma", "shared"), ("normal", "each its own"), ("map", "even")])
+@pytest.mark.parametrize(
+    ("family", "belief"), [("gamma", "shared"), pytest.param("normal", "each its own", marks=SLOW), ("map", "even")]
+)
 def test_svi_takes_unknown_labels(family, belief):
     data = data_of(belief)
     start = fitted("structured", "shared").posterior if belief == "shared" else None
@@ -306,6 +315,7 @@ def by_draw(name):
     return of_sample | {"π": draws["pi"][..., 0], "log λ": jnp.log(draws["lam"]).mean((-1, -2))}
 
 
+@pytest.mark.slow
 def test_nuts_and_gibbs_agree_on_labels():
     """Five |z| < 4 fail by chance in 3 of 10,000 runs; the seeds are fixed, so they fail always or never."""
     pytest.importorskip("funsor")

@@ -134,7 +134,7 @@ def test_bound_equals_explicit_loops(form, prior, several, hidden):
     np.testing.assert_allclose(fit.elbo[-1], cavi.bound(data, priors, fit.posterior), rtol=1e-12)
 
 
-@pytest.mark.parametrize("prior", ["shared", "own"])
+@pytest.mark.parametrize("prior", ["shared", pytest.param("own", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("form", FORMS)
 def test_each_update_is_the_block_maximiser(form, prior):
     """With q(S) held where the sweep held it, the gradient of the loops vanishes in the block that was just updated."""
@@ -246,6 +246,7 @@ def test_labels_of_data_drawn_from_the_model_are_recovered(seeds):
     assert plain < ours - 0.2
 
 
+@pytest.mark.slow
 def test_a_start_may_be_given_continued_and_batched():
     data, priors = partly(5, N=9), small_priors(5)
     for how in HOW.values():

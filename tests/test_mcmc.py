@@ -74,6 +74,7 @@ def test_gibbs_agrees_with_nuts():
         assert abs(z) < 4, (name, z)
 
 
+@pytest.mark.slow
 def test_the_scale_move_pays():
     """Forty times the effective draws of log ΣT, where the estimates of either vary by a third: ten is safe."""
     with_it, without = (

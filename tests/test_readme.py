@@ -38,7 +38,8 @@ def test_code_blocks_run_in_order():
     assert names["choice"].complete
 
 
-@pytest.mark.parametrize("page", ["CONTRIBUTING.md", pytest.param("docs/priors.md", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/priors.md"])
 def test_pages_run_too(page, recwarn):
     """From top to bottom, and no fit fails to converge."""
     names: dict = {}

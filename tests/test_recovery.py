@@ -40,6 +40,7 @@ def test_the_true_model_comes_first(true):
     assert found.table.held_out.idxmax() == true
 
 
+@pytest.mark.slow
 def test_the_printed_bound_chooses_wrongly():
     """Drawn with known rates, which all valid measures find; the printed bound takes the rates that are learned."""
     from recovery import drawn, side_by_side, two_strengths
