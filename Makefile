@@ -1,7 +1,7 @@
 # Every target makes what it needs: a fresh clone, Python 3.11+ and make are enough. uv is used when it is there.
 .DEFAULT_GOAL := help
 PYTHONS := 3.11 3.12 3.13
-MATRIX ?= $(addprefix tests/test_,arviz.py align.py collapsed.py svi.py gibbs.py mcmc.py crosscheck.py comparison.py)
+MATRIX ?= $(addprefix tests/,$(addprefix inference/test_,arviz.py align.py diagnostics.py svi.py gibbs.py mcmc.py) gsnmf/test_crosscheck.py gsnmf/test_comparison.py)
 .PHONY: help demo test test-slow test-matrix tests-here lint format bench docs notebooks clean
 
 PYTHON ?= $(shell for v in 3.11 3.12 3.13 3; do command -v python$$v >/dev/null 2>&1 && python$$v -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo python$$v && break; done)

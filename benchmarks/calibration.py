@@ -18,9 +18,9 @@ from sklearn.exceptions import ConvergenceWarning
 from tqdm import tqdm
 
 from gsnmf import GroupSparseNMF
-from gsnmf.calibration import brier_score, calibration_error
-from gsnmf.demo import SIZES, splits
-from gsnmf.parameters import CHOICES
+from gsnmf.classification.calibration import brier_score, calibration_error
+from gsnmf.classification.parameters import CHOICES
+from gsnmf.demo.digits import SIZES, splits
 
 
 def measure(size: int, draws: int, ways: list[object], restarts: int, seed: int = 0) -> pd.DataFrame:

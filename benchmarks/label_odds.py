@@ -17,10 +17,10 @@ import pandas as pd
 from labels import SHARES, Case, cases, split
 from sklearn.exceptions import ConvergenceWarning
 
+from gsnmf.classification.projection import nearest_cosine, nnls
+from gsnmf.classification.transduction import transduce
 from gsnmf.datasets import load
 from gsnmf.inference import DeadComponentsWarning, fold_in
-from gsnmf.projection import nearest_cosine, nnls
-from gsnmf.transduction import transduce
 
 EPILOG = """examples:
   python benchmarks/label_odds.py

@@ -2,8 +2,8 @@
 
 Beside each other, on samples without a label: the nearest labelled sample (cosine) in the space of a dictionary that
 was learned from the labelled samples alone; scikit-learn's LabelSpreading on pixels; the model's own label posterior,
-in both forms; and `gsnmf.transduction`, with dictionaries of the labelled samples, of all samples, and learned again
-from its own verdicts. Splits are random and stratified, with a label of every class at least.
+in both forms; and `gsnmf.classification.transduction`, with dictionaries of the labelled samples, of all samples, and
+learned again from its own verdicts. Splits are random and stratified, with a label of every class at least.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from sklearn.model_selection import StratifiedShuffleSplit
 from sklearn.semi_supervised import LabelSpreading
 from tqdm import tqdm
 
+from gsnmf.classification.projection import both_cosines, combine, nearest_cosine, nnls, unit
+from gsnmf.classification.transduction import affinities, spread, transduce
 from gsnmf.inference import DeadComponentsWarning, Fit, cavi
 from gsnmf.model import GroupSparse, Priors, as_data, label_driven
-from gsnmf.projection import both_cosines, combine, nearest_cosine, nnls, unit
-from gsnmf.transduction import affinities, spread, transduce
 
 EPILOG = """examples:
   python benchmarks/labels.py

@@ -15,10 +15,10 @@ from measure import clock, progress, rounds
 from problems import digits
 from sklearn.exceptions import ConvergenceWarning
 
-from gsnmf.demo import DRIVEN, MAX_STEPS, TOL, models, splits
+from gsnmf.classification.projection import accuracy
+from gsnmf.demo.digits import DRIVEN, MAX_STEPS, TOL, models, splits
 from gsnmf.inference import cavi, engine
 from gsnmf.model import Gamma
-from gsnmf.projection import accuracy
 
 SETTINGS = {  # the prior of T to begin with, and what is learned
     "as given": (0.6, None),

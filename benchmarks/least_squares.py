@@ -8,7 +8,7 @@ import numpy as np
 import scipy.optimize
 from measure import Options, Row, at_most, clock, milliseconds, rounds
 
-from gsnmf.projection import nnls
+from gsnmf.classification.projection import nnls
 
 
 def column_by_column(T: np.ndarray, X: np.ndarray) -> np.ndarray:

@@ -10,10 +10,10 @@ import numpy as np
 from measure import Options
 from sklearn.datasets import load_digits
 
+from gsnmf.images.preprocessing import prepared
 from gsnmf.inference import cavi
 from gsnmf.model import Data, Gamma, GroupSparse, Priors, as_data, label_driven
 from gsnmf.model.problem import prepare
-from gsnmf.preprocessing import prepared
 
 YALE_PIXELS = 4484  # that the paper's preparation leaves of an image
 

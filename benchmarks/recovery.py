@@ -33,7 +33,7 @@ from numpyro.handlers import uncondition
 from tqdm import tqdm
 
 from gsnmf import compare
-from gsnmf.comparison_report import RANKED, Comparison
+from gsnmf.comparison.summary import RANKED, Comparison
 from gsnmf.inference import cavi
 from gsnmf.model import Data, Gamma, GroupSparse, Priors, as_data, group_sparse_nmf, hide, label_driven
 

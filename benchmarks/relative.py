@@ -23,11 +23,11 @@ from problems import generated, yale
 from sklearn.exceptions import ConvergenceWarning
 from tqdm import tqdm
 
+from gsnmf.classification.projection import accuracy
 from gsnmf.experiments.protocol import parts
 from gsnmf.inference import cavi, in_use
 from gsnmf.model import Data, Gamma, GroupSparse, Priors, as_data, label_driven, relative_rates
-from gsnmf.model.relative import LARGE, SMALL
-from gsnmf.projection import accuracy
+from gsnmf.model.units import LARGE, SMALL
 
 PER_GROUP, FEWEST, COUNTS = 3, 4, 128.0
 PAPER = 32.0, 8192.0  # what did best on these faces, `gsnmf reproduce yale`

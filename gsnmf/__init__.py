@@ -5,10 +5,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from .moved import forward_moved_modules
+
 if TYPE_CHECKING:
-    from .choosing import Choice, choose_rank, plot_rank_choice
-    from .comparison import compare
-    from .comparison_plots import plot_comparison
+    from .comparison import Choice, choose_rank, compare, plot_comparison, plot_rank_choice
     from .estimator import GroupSparseNMF
     from .reporting import report
 
@@ -26,17 +26,18 @@ __all__ = [
 
 _WHERE = {
     "GroupSparseNMF": "estimator",
-    "Choice": "choosing",
-    "choose_rank": "choosing",
+    "Choice": "comparison",
+    "choose_rank": "comparison",
     "compare": "comparison",
-    "plot_comparison": "comparison_plots",
-    "plot_rank_choice": "choosing",
+    "plot_comparison": "comparison",
+    "plot_rank_choice": "comparison",
     "report": "reporting",
 }
+forward_moved_modules()
 
 
 def __getattr__(name: str) -> Any:
-    """Imported when it is first asked for: `import gsnmf` and the command's help stay instant."""
+    """Import a public name when it is first used: `import gsnmf` and the command's help stay instant."""
     if name in _WHERE:
         return getattr(import_module(f".{_WHERE[name]}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

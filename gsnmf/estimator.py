@@ -11,12 +11,8 @@ from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeatures
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
-from . import parameters
-from .inference import cavi, in_use
-from .inference.posterior import divergence
-from .model import Priors, as_data
-from .model.relative import unit_of
-from .prediction import (
+from .classification import parameters
+from .classification.prediction import (
     Plan,
     calibrated,
     class_scores,
@@ -26,7 +22,11 @@ from .prediction import (
     temperature_on_training,
     transduced,
 )
-from .restarts import Recipe, draw_seeds
+from .classification.restarts import Recipe, draw_seeds
+from .inference import cavi, in_use
+from .inference.posterior import divergence
+from .model import Priors, as_data
+from .model.units import unit_of
 
 
 class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -97,8 +97,8 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         validation_scores_: accuracy of every restart on the validation part, with select="validation".
         classes_: the labels that are known, sorted; only with labels, as the following.
         transduction_: the label of every training sample, as given, or learned if it was unknown: known ones spread
-            over neighbours in the spaces of all restarts' dictionaries (`gsnmf.transduction.transduce`), on images more
-            often right than the model's own `posterior_.z`.
+            over neighbours in the spaces of all restarts' dictionaries (`transduce` in
+            `gsnmf.classification.transduction`), on images more often right than the model's own `posterior_.z`.
         label_distributions_: their shares, samples × classes; 1 for labels that were given. They are not calibrated.
         temperature_: of `predict_proba` with the `predict_by` of the fit; None if it was not calibrated, or could not
             be, as no class has two labelled samples or there is only one. With another set later it has no effect.

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from . import __version__
 from .files import PathLike
+from .images.preprocessing import pixels_of
 from .inference import Fit, Posterior
 from .inference.factors import Correlated, LogNormal, Point
 from .inference.posterior import LabelledPosterior, LabelPosterior
 from .model import Data, Exponential, Gamma, GroupSparse, HeldOut, Labels, Names, Priors, Relevance
-from .preprocessing import pixels_of
 
 # 2: the kind of bound, and factors other than Gammas; 3: more priors; 4: the data, and what images they are
 FORMAT, FORMAT_VERSION = "gsnmf-fit", 4

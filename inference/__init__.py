@@ -2,14 +2,14 @@
 
 from . import cavi, mcmc, svi
 from .alignment import align, invariants
-from .collapsed import Estimate, calibration, collapsed_bound, psis
+from .arviz import to_arviz
 from .components import DeadComponentsWarning, in_use, prune
-from .export import to_arviz
+from .diagnostics import Estimate, calibration, collapsed_bound, psis
 from .fold_in import Folded, fold_in
 from .guide import guide
 from .held_out import HeldOutScore, held_out_score
 from .imputation import Imputed, impute
-from .label_posterior import label_probabilities
+from .labels.readout import label_probabilities
 from .posterior import Fit, Posterior
 
 __all__ = [

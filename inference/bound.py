@@ -16,8 +16,8 @@ from ..model.priors import Priors
 from ..model.problem import prepare
 from ..model.special import digamma
 from ..model.types import Array
-from .labels import form_of, label_terms
-from .poisson import Allocation, Observed, allocate, expected_totals, observe
+from .labels.unlabelled import form_of, label_terms
+from .observed.dense import Allocation, Observed, allocate, expected_totals, observe
 from .posterior import Posterior, Transposed, match, rank_of, transposed
 from .sweep import Moments, believing, moments
 

@@ -11,20 +11,20 @@ import jax.numpy as jnp
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from ..model.checks import whole
 from ..model.conjugacy import rate_shape, require_closed_forms
 from ..model.data import Data, with_several
 from ..model.missing import fingerprint
 from ..model.priors import Priors
 from ..model.problem import prepare
 from ..model.types import Array
+from ..model.validation import whole
 from .bound import bound, paper_bound, paper_bound_gap
 from .components import DeadComponentsWarning, warn_of_dead
 from .engine import Plan, State, plain, run_batch, run_one, temper
 from .hyper import Learn, learn, tie
-from .labelling import Labelling, is_warm, joined, label_posterior, labelled, labelling
-from .labels import form_of, is_unknown
-from .poisson import Observed, observe
+from .labels.unlabelled import form_of, is_unknown
+from .labels.warm_start import Labelling, is_warm, joined, label_posterior, labelled, labelling
+from .observed.dense import Observed, observe
 from .posterior import Fit, Posterior, Transposed, match, rank_of, transposed
 from .starts import Start, check_method, fill, first_moments, start, start_at_shape
 from .sweep import Moments, moments, sweep

@@ -14,7 +14,7 @@ from ..model.priors import Priors
 from ..model.types import Array
 from .bound import moved_log_ratio, prior_terms
 from .hyper import Learn, relearn, report
-from .poisson import Observed
+from .observed.dense import Observed
 from .posterior import Fit, Posterior, Transposed
 from .sweep import Moments, extrapolate, moments, rescale, sweep
 

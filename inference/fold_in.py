@@ -19,14 +19,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..model.checks import whole
 from ..model.conjugacy import Rate, expected, negative_kl, require_closed_forms
 from ..model.data import Data, as_data
+from ..model.metadata import Names
 from ..model.priors import Gamma, Priors, canonical, is_grouped
 from ..model.problem import prepare
 from ..model.types import Array
-from ..model.unseen import Names
-from .poisson import Observed, allocate, exposure_of_V, observe
+from ..model.validation import whole
+from .observed.dense import Observed, allocate, exposure_of_V, observe
 from .posterior import Fit, Posterior, factors_of, rank_of, transposed
 
 

@@ -18,7 +18,7 @@ from ..model.priors import Gamma, Priors, canonical, is_grouped
 from ..model.problem import require_counts
 from ..model.types import Array
 from .factors import Correlated
-from .labels import form_of
+from .labels.unlabelled import form_of
 from .posterior import Factor, Fit, LabelPosterior, Posterior, factors_of
 
 

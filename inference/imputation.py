@@ -8,11 +8,11 @@ import jax
 import numpy as np
 from numpyro.infer import MCMC
 
-from ..model.checks import whole
 from ..model.data import Data
 from ..model.priors import Priors
 from ..model.types import Array
-from .export import NUMBERS
+from ..model.validation import whole
+from .arviz import NUMBERS
 from .predictive import entry_rates
 from .starts import check_key
 

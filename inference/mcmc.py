@@ -14,7 +14,6 @@ from numpyro.infer import MCMC, NUTS
 from numpyro.infer.mcmc import MCMCKernel
 from numpyro.infer.util import unconstrain_fn
 
-from ..model.checks import whole
 from ..model.conjugacy import require_closed_forms
 from ..model.data import Data
 from ..model.generative import group_sparse_nmf
@@ -22,9 +21,10 @@ from ..model.priors import Gamma, Priors
 from ..model.problem import prepare, require_counts
 from ..model.types import Array
 from ..model.unlabelled import num_unlabelled
+from ..model.validation import whole
 from .gibbs import Gibbs, Sites, first_labels, positive, require_exponential
 from .guide import guide
-from .labelling import label_posterior
+from .labels.warm_start import label_posterior
 from .posterior import Fit, Posterior, match, rank_of
 from .starts import Start, check_key, fill, first_rates
 

@@ -14,7 +14,7 @@ from ..model.data import Data
 from ..model.priors import Gamma, Priors
 from ..model.special import shape_of_gap
 from ..model.types import Array
-from .labels import LabelFactors, is_unknown, unknown_of
+from .labels.unlabelled import LabelFactors, is_unknown, unknown_of
 
 # Gamma; from other families of SVI also LogNormal, Correlated and Point. They share mean, log_mean and distribution(),
 # but closed forms read a and b: a union would only move the imprecision into casts at every use.

@@ -10,13 +10,13 @@ import numpy as np
 from numpyro import handlers
 from numpyro.infer import MCMC
 
-from ..model.checks import whole
 from ..model.data import Data
 from ..model.priors import Priors
 from ..model.problem import prepare
 from ..model.types import Array
-from .collapsed import batch
-from .export import check_shapes, sampled
+from ..model.validation import whole
+from .arviz import check_shapes, sampled
+from .diagnostics import batch
 from .guide import guide
 from .posterior import Posterior, factors_of, match, rank_of
 from .starts import check_key

@@ -14,7 +14,7 @@ from ..model.priors import Gamma, Priors, canonical, is_grouped
 from ..model.problem import prepare
 from ..model.structures import served
 from ..model.types import Array
-from .labels import Believed, is_unknown, order, unknown_of
+from .labels.unlabelled import Believed, is_unknown, order, unknown_of
 from .sweep import Moments
 
 

@@ -20,7 +20,6 @@ from numpyro.primitives import Messenger
 from sklearn.exceptions import ConvergenceWarning
 from tqdm.auto import tqdm
 
-from ..model.checks import whole
 from ..model.data import Data
 from ..model.generative import labels_summed_out
 from ..model.missing import fingerprint
@@ -28,11 +27,12 @@ from ..model.priors import Gamma, Given, Priors
 from ..model.problem import prepare
 from ..model.types import Array
 from ..model.unlabelled import num_unlabelled
-from .collapsed import estimate, log_weights
+from ..model.validation import whole
+from .diagnostics import estimate, log_weights
 from .factors import Correlated, LogNormal, Point, near_gamma, near_log_normal, spread
 from .guide import draw_shares, guide
-from .label_posterior import label_probabilities
-from .labelling import label_posterior
+from .labels.readout import label_probabilities
+from .labels.warm_start import label_posterior
 from .posterior import Fit, LabelPosterior, Posterior, factors_of, match, rank_of
 from .starts import Start, check_key, fill, first_rates
 

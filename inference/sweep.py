@@ -21,8 +21,8 @@ import jax.numpy as jnp
 from ..model.conjugacy import expected, moves_rates, negative_kl, scaling, update
 from ..model.priors import Gamma, Priors
 from ..model.types import Array
-from .labels import Believed, LabelFactors, Structured, evidence, softmax
-from .poisson import Allocation, Observed, allocate, exposure_of_T, exposure_of_V
+from .labels.unlabelled import Believed, LabelFactors, Structured, evidence, softmax
+from .observed.dense import Allocation, Observed, allocate, exposure_of_T, exposure_of_V
 from .posterior import Transposed
 
 

@@ -4,11 +4,11 @@ from .conjugacy import Rate
 from .data import Data, as_data
 from .generative import group_sparse_nmf
 from .labels import Dirichlet, Labels
+from .metadata import HeldOut, Names
 from .missing import hide
 from .priors import Exponential, Gamma, GroupSparse, Priors, Relevance, by_scale
-from .relative import matching, relative_rates, unit_of
 from .structures import common, common_and_individual, individual, label_driven, structured, tree
-from .unseen import HeldOut, Names
+from .units import matching, relative_rates, unit_of
 
 __all__ = [
     "Data",

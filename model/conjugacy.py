@@ -10,7 +10,7 @@ import numpy as np
 import numpyro.distributions as dist
 
 from .data import Data
-from .laws import check_law
+from .distributions import check_law
 from .priors import Conjugate, Family, Gamma, Given, Grouped, Priors
 from .special import gammaln, log_entropy
 from .types import Array

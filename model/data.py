@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 
 from .labels import Dirichlet, Labels, read_labels
+from .metadata import HeldOut, Names
 from .missing import split
 from .types import Array
-from .unseen import HeldOut, Names
 
 
 class Data(NamedTuple):

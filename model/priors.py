@@ -29,11 +29,11 @@ import numpy as np
 import numpyro.distributions as dist
 from numpyro.distributions.transforms import PowerTransform
 
-from .checks import positive
 from .data import Data
-from .laws import check_law, unexpanded
+from .distributions import check_law, unexpanded
 from .special import digamma
 from .types import Array
+from .validation import positive
 
 Axes: TypeAlias = tuple[str, str]
 

@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .checks import positive, whole
 from .conjugacy import rate_shape, stated_of_V
 from .data import Data
 from .priors import Axes, Gamma, Given, Priors, canonical
+from .validation import positive, whole
 
 Parameters: TypeAlias = dict[str, tuple[Any, Axes]]  # values and axes by name
 

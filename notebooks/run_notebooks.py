@@ -3,7 +3,7 @@
     make notebooks                                    # all of them, in full: some minutes on two cores
     python notebooks/run_notebooks.py notebooks/01_quickstart.ipynb
 
-`tests/test_notebooks.py` runs them in their reduced form, which `GSNMF_QUICK=1` asks for, and throws the results away.
+`tests/docs/test_notebooks.py` runs them in their reduced form, which `GSNMF_QUICK=1` asks for, and keeps no results.
 """
 
 from __future__ import annotations

@@ -16,9 +16,9 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from numpy.typing import NDArray
 
-from ..axes import new_axes
-from ..montage import hinton_pictures, montage
-from ..plots import coefficients_by_label, hinton
+from ..drawing.axes import new_axes
+from ..drawing.montage import hinton_pictures, montage
+from ..drawing.plots import coefficients_by_label, hinton
 from .panels import Panel
 
 Pictures: TypeAlias = Callable[[NDArray[Any]], NDArray[np.floating]]

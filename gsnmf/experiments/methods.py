@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from sklearn.decomposition import NMF, PCA
 from sklearn.exceptions import ConvergenceWarning
 
+from ..classification.projection import nnls
 from ..inference import DeadComponentsWarning, Fit, cavi
-from ..inference.collapsed import collapsed_bound
+from ..inference.diagnostics import collapsed_bound
 from ..model import Data, Gamma, GroupSparse, Priors, as_data, label_driven
-from ..projection import nnls
 
 Array: TypeAlias = NDArray[Any]
 COLLAPSED_DRAWS = 8  # rows of results have the standard error beside the estimate

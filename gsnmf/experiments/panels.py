@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from .. import __version__
+from ..drawing.plots import component_order, home_groups, mean_by_group
 from ..inference import Posterior, in_use
 from ..model import as_data
-from ..plots import component_order, home_groups, mean_by_group
 from ..saving import load_fit, pair, save_fit
 from .methods import METHODS
 from .presets import preset

@@ -20,7 +20,7 @@ from sklearn.model_selection import StratifiedKFold
 from tqdm import tqdm
 
 from .. import __version__
-from ..projection import COMBINED, both_cosines, combine
+from ..classification.projection import COMBINED, both_cosines, combine
 from .methods import METHODS, Space, resolve
 from .results import append, identity, read
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..axes import cell_sides
+from ..drawing.axes import cell_sides
 from .charts import named_bars
 from .markup import Html, number, percent, shorten, tag
 from .pictures import component_picture

@@ -9,7 +9,7 @@ import numpy as np
 from numpyro.infer.inspect import get_model_relations
 
 from ..model import Data, Gamma, Priors, group_sparse_nmf
-from ..model.laws import unexpanded
+from ..model.distributions import unexpanded
 from ..model.priors import Given, canonical
 from .markup import Html, number, tag
 

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from ..files import PathLike
+from ..images.preprocessing import pixels_of
 from ..inference import Fit, psis
 from ..inference.posterior import rank_of
 from ..model import Data, Priors
 from ..model.missing import fingerprint
-from ..preprocessing import pixels_of
 from . import components, samples, sections
 from .charts import trace
 from .markup import Html, embed, escape, percent, tag

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from ..montage import trim
-from ..preprocessing import Images
+from ..drawing.montage import trim
+from ..images.preprocessing import Images
 from .markup import Html, tag
 
 LONGEST = 112  # pixels of a picture's longer side; larger ones are scaled down

@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaincinv, kl_div, ndtri
 
+from ..classification.projection import leave_one_out, nnls
+from ..drawing.plots import component_order, mean_by_group
 from ..inference import Fit, in_use
 from ..inference.factors import Correlated, LogNormal
 from ..model import Data, Gamma, Priors
 from ..model.missing import with_nan
 from ..model.priors import canonical
-from ..plots import component_order, mean_by_group
-from ..projection import leave_one_out, nnls
 
 PROB = 0.9  # of the intervals
 MOST = 2000  # samples that are classified, and that a heat map draws

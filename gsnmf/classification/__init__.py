@@ -1,0 +1,1 @@
+"""From coefficients to classes: projection, neighbours, restarts, calibration, transduction."""

@@ -1,0 +1,222 @@
+"""Labels of new samples: how each class scores under the dictionaries of several restarts, and how likely it is."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import softmax
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import StratifiedKFold
+
+from ..inference import Posterior, fold_in
+from ..model import Priors
+from ..model.priors import is_grouped
+from .calibration import fit_temperature, temper
+from .projection import COMBINED, both_cosines, combine
+from .restarts import Found, Recipe, by_bound, by_validation, hold_out, represent
+from .transduction import transduce
+
+MOST = 2000  # training samples that are compared with all others for a temperature; more would not change it
+
+
+class Plan(NamedTuple):
+    """All that decides what is learned besides data: the recipe, its restarts, and how samples are predicted."""
+
+    recipe: Recipe
+    keys: list[Any]
+    select: str
+    fraction: float
+    part_seed: int
+    transform_by: str
+    predict_by: str
+    verbose: int
+
+
+class Memory(NamedTuple):
+    """What new samples are compared with.
+
+    posteriors, priors: of every restart.
+    best: the one that was kept; sound: those with finite bounds.
+    by: how samples enter the space of a dictionary, "nnls" or "posterior".
+    shares: of classes among the labels that are known; None for priors without groups.
+    classes: of every training sample whose label is known, as an index.
+    coefficients: by restart, components × these samples, which enter by the same map as new ones: E[V] of the fit is
+        at hand, but has seen their labels.
+    """
+
+    posteriors: list[Posterior]
+    priors: list[Priors]
+    best: int
+    sound: list[int]
+    by: str
+    shares: NDArray[Any] | None
+    classes: NDArray[Any]
+    coefficients: dict[int, NDArray[Any]]
+
+    def represent(self, samples: NDArray[Any], restart: int, by: str) -> NDArray[Any]:
+        """Samples (features × samples) as coefficients, components × samples."""
+        return represent(samples, self.posteriors[restart], self.priors[restart], by, self.shares)
+
+    def voters(self, predict_by: str) -> list[int]:
+        """The restarts that have a say."""
+        return self.sound if predict_by in COMBINED else [self.best]
+
+
+def learn(plan: Plan, X: NDArray[Any], y: NDArray[Any] | None, classes: Any) -> tuple[Found, Memory]:
+    """Fits from several starts, and what they leave for predictions.
+
+    Args:
+        plan: how.
+        X: features × samples.
+        y: the class of each as an index, −1 where it is unknown; None without labels.
+        classes: what they are called.
+    """
+    if plan.select == "validation" and y is not None:
+        part = hold_out(y, classes, plan.fraction, plan.part_seed)
+        found = by_validation(plan.recipe, X, y, part, plan.keys, plan.verbose)
+    else:
+        found = by_bound(plan.recipe, X, y, plan.keys, plan.verbose)
+    posteriors = [fit.posterior for fit in found.fits]
+    priors: list[Any] = [fit.priors for fit in found.fits]  # learned by each, or the same
+    known = np.flatnonzero(y >= 0) if y is not None else np.array([], int)
+    index = y[known] if y is not None else known
+    shares = np.bincount(index) / len(index) if len(index) and is_grouped(priors[found.best]) else None
+    memory = Memory(posteriors, priors, found.best, found.sound, plan.transform_by, shares, index, {})
+    if len(index):
+        for r in memory.voters(plan.predict_by):
+            memory.coefficients[r] = memory.represent(X[:, known], r, memory.by)
+    return found, memory
+
+
+def class_scores(memory: Memory, predict_by: str, samples: NDArray[Any]) -> NDArray[np.float64]:
+    """How well each class suits every sample, samples × classes; the highest score is the prediction.
+
+    Mean cosines for "nearest", "cosine" and "blend", shares of votes for "vote", log π_c + ℒ_τ(c) for "model".
+
+    Args:
+        memory: from `learn`.
+        predict_by: as in the estimator.
+        samples: features × samples.
+    """
+    if predict_by == "model":
+        folded = fold_in(samples, memory.posteriors[memory.best], memory.priors[memory.best])
+        log_pi = np.log(np.asarray(memory.shares, float))
+        bounds: NDArray[np.float64] = np.asarray(folded.bound, float) + log_pi[None, :]
+        return bounds
+    voters = memory.voters(predict_by)
+    if len(voters) > len(memory.coefficients):
+        raise ValueError(f"expected predict_by={predict_by!r} at fit, to keep all restarts; got it later")
+    new = {r: memory.represent(samples, r, memory.by) for r in voters}
+    return _neighbours(memory, predict_by, new, None)
+
+
+def _neighbours(memory: Memory, predict_by: str, new: dict[int, NDArray[Any]], itself: Any) -> NDArray[np.float64]:
+    """Scores by cosines between coefficients, `new` by restart."""
+    cosines = np.array([both_cosines(memory.coefficients[r], memory.classes, V, itself) for r, V in new.items()])
+    if predict_by == "nearest":
+        nearest: NDArray[np.float64] = cosines[0, 0]
+        return nearest
+    return combine(cosines, predict_by)
+
+
+def shares_of(scores: NDArray[np.float64], predict_by: str) -> NDArray[np.float64]:
+    """Scores as they come, made to add up to 1: all of it for the nearest, the model's own odds, else in proportion."""
+    if predict_by == "model":
+        odds: NDArray[np.float64] = softmax(scores, axis=1)
+        return odds
+    if predict_by == "nearest":
+        scores = np.eye(scores.shape[1])[scores.argmax(axis=1)]
+    scores = np.where(scores.any(axis=1, keepdims=True), scores, 1.0)  # a sample of zeros is as near to all
+    shares: NDArray[np.float64] = scores / scores.sum(axis=1, keepdims=True)
+    return shares
+
+
+def calibrated(scores: NDArray[np.float64], predict_by: str, temperature: float) -> NDArray[np.float64]:
+    """Probabilities p_τc ∝ exp(−angle / temperature) where scores are cosines, exp(score / temperature) elsewhere."""
+    return temper(_evenly(scores, predict_by), temperature)
+
+
+def _evenly(scores: NDArray[np.float64], predict_by: str) -> NDArray[np.float64]:
+    """Scores whose differences count alike wherever they are: cosines near 1 are crowded, their angles are not."""
+    return scores if predict_by in ("vote", "model") else -np.arccos(np.clip(scores, -1, 1))
+
+
+def transduced(plan: Plan, memory: Memory, X: NDArray[Any], y: NDArray[Any], num_classes: int) -> NDArray[np.float64]:
+    """Probabilities of classes for all training samples, by `transduce`, whose dictionaries are learned by this plan.
+
+    Args:
+        plan: as in `learn`; likewise X and y.
+        memory: from there.
+        X: features × samples.
+        y: the class of each, −1 where it is unknown.
+        num_classes: how many there are.
+    """
+
+    def refit(labels: NDArray[Any]) -> list[Any]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # what is kept is the fit before
+            found = by_bound(plan.recipe, X, labels, plan.keys, 0)
+        return [found.fits[r].posterior.T.mean for r in found.sound]
+
+    dictionaries = [memory.posteriors[r].T.mean for r in memory.sound]
+    return transduce(X, y, num_classes, dictionaries, refit=refit)
+
+
+def temperature_on_training(memory: Memory, predict_by: str, X: NDArray[Any], seed: int) -> float | None:
+    """The temperature that suits the training samples whose labels are known, none its own neighbour.
+
+    The dictionaries have seen them, which costs nothing and makes probabilities a little too sure. With predict_by
+    "model" there are no neighbours: they are folded in like new samples.
+
+    Args:
+        memory: from `learn`.
+        predict_by: as in the estimator.
+        X: the samples whose labels are known, features × samples.
+        seed: of the choice among more than `MOST`.
+
+    Returns None if no class has two of them, or there is one class only.
+    """
+    index = memory.classes
+    often = np.flatnonzero(np.bincount(index)[index] > 1) if predict_by != "model" else np.arange(len(index))
+    if len(often) == 0 or index.max() == 0:
+        return None
+    if len(often) > MOST:
+        often = np.sort(np.random.default_rng(seed).choice(often, MOST, replace=False))
+    if predict_by == "model":
+        scores = class_scores(memory, predict_by, X[:, often])
+    else:
+        new = {r: memory.coefficients[r][:, often] for r in memory.voters(predict_by)}
+        scores = _neighbours(memory, predict_by, new, often)
+    return fit_temperature(_evenly(scores, predict_by), index[often])
+
+
+def temperature_on_folds(plan: Plan, X: NDArray[Any], y: NDArray[Any], classes: Any, folds: int) -> float | None:
+    """The temperature that suits samples whose labels are known when dictionaries are learned without them.
+
+    Args:
+        plan: as in `learn`; likewise X, y and classes.
+        X: features × samples.
+        y: the class of each, −1 where it is unknown; those samples are in every fold's fit.
+        classes: what they are called.
+        folds: how many parts are left out in turn.
+    """
+    known = np.flatnonzero(y >= 0)
+    if len(classes) < 2:
+        return None
+    sizes = np.bincount(y[known])
+    if sizes.min() < folds:
+        few = classes[sizes.argmin()]
+        raise ValueError(
+            f"expected {folds} labelled samples or more of every class for calibrate={folds}; got "
+            f"{sizes.min()} of class {few}"
+        )
+    scores = np.zeros((len(known), len(classes)))
+    cuts = StratifiedKFold(folds, shuffle=True, random_state=plan.part_seed)
+    for _, new in cuts.split(known, y[known]):
+        old = np.setdiff1d(np.arange(len(y)), known[new])
+        _, memory = learn(plan, X[:, old], y[old], classes)
+        scores[new] = class_scores(memory, plan.predict_by, X[:, known[new]])
+    return fit_temperature(_evenly(scores, plan.predict_by), y[known])

@@ -1,0 +1,52 @@
+"""`gsnmf demo`: its options."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from .options import check_folder, seed
+
+DEMO_EXAMPLE = "  gsnmf demo --out demo --seed 1"
+DEMO_EXAMPLES = f"""examples:
+{DEMO_EXAMPLE}
+  gsnmf demo --labels 0.3 --out demo
+
+With --labels all but this share of the labels are hidden from the fit: how many of them it recovers, beside fits to the
+labelled images alone and with all labels; how often its probabilities come true, as a table and as a picture."""
+
+
+def add_demo(commands: Any, **common: Any) -> None:
+    """Add the parser of `gsnmf demo`.
+
+    Args:
+        commands: the subparsers of `gsnmf`.
+        common: options that all parsers share.
+    """
+    demo = commands.add_parser(
+        "demo",
+        help="handwritten digits, with and without labels in the prior",
+        description="Fit scikit-learn's digits with and without labels; print a table and write pictures.",
+        epilog=DEMO_EXAMPLES,
+        **common,
+    )
+    demo.add_argument(
+        "--out", type=Path, default=Path("gsnmf_demo"), metavar="DIR", help="folder (default: %(default)s)"
+    )
+    demo.add_argument("--seed", type=seed, default=0, metavar="N", help="of the first random start (default: 0)")
+    demo.add_argument("--labels", type=float, metavar="SHARE", help="hide all but this share, from 0.05 to 0.95")
+    demo.set_defaults(run=_demo)
+
+
+def _demo(arguments: argparse.Namespace) -> int:
+    check_folder(arguments.out)
+    if arguments.labels is None:
+        from ..demo.digits import run_demo
+
+        run_demo(arguments.out, arguments.seed)
+    else:
+        from ..demo.unlabelled import run_labels_demo
+
+        run_labels_demo(arguments.out, arguments.labels, arguments.seed)
+    return 0

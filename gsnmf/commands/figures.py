@@ -1,0 +1,233 @@
+"""`gsnmf figures`: its options, and what it writes."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .experiments import DATASETS, positive
+from .options import check_folder, seed
+
+if TYPE_CHECKING:
+    from ..experiments.panels import Panel
+    from ..images.preprocessing import Prepared
+
+FIGURES_EXAMPLE = "  gsnmf figures orl --out pictures"
+FIGURES = f"""examples:
+{FIGURES_EXAMPLE}
+  gsnmf figures yale --data yale_centered.npz --sweep gsnmf_results/sweep_yale.jsonl
+  gsnmf figures digits --large 160 640 --small 160
+  gsnmf figures digits orl --montage overview.png
+
+Fits to the first training part of 10-fold cross-validation, with the settings of `gsnmf reproduce` but for those given
+here, are saved in the folder `fits` of --out. Pictures are drawn from these: another call with the same settings and
+data reads them, and goes on where an interrupted one stopped. Written as PNG and PDF, for each DATASET, with the
+paper's numbers of them on Yale (in parentheses, on JAFFE, which yale-condition is like):
+  DATASET_coefficients   E[V], samples sorted by label             figure 2
+  DATASET_hinton         mean |v| by label and component           figures 3 (8)
+  DATASET_relevance      1 / E[λ] by label and component           figure 4
+  DATASET_dictionary     the components as images                  figures 5 (9)
+  DATASET_features       mean |v|, with the images in the diagram  figures 11 (12)
+  DATASET_accuracy       of --sweep                                figures 6 (10), 7 (ORL)"""
+# What may differ between results of one curve: which fold it is, and what the axis and the lines say.
+VARIED = ("dataset", "method", "settings", "run", "fold", "validation")
+
+
+def add_figures(commands: Any, **common: Any) -> None:
+    """The parser of this command, added to those of `gsnmf`.
+
+    Args:
+        commands: what `add_subparsers` returned.
+        common: options of every parser.
+    """
+    figures = commands.add_parser(
+        "figures",
+        help="the paper's figures on digits and faces",
+        description="Draw what a larger shape of λ does to coefficients and dictionaries, from saved fits.",
+        epilog=FIGURES,
+        **common,
+    )
+    figures.set_defaults(run=_figures)
+    figures.add_argument("datasets", nargs="+", choices=DATASETS, metavar="DATASET", help=", ".join(DATASETS))
+    figures.add_argument("--data", type=Path, metavar="PATH", help="your copy of yale or jaffe: a folder, or an npz")
+    figures.add_argument(
+        "--out", type=Path, default=Path("gsnmf_figures"), metavar="DIR", help="folder (default: %(default)s)"
+    )
+    figures.add_argument(
+        "--sweep",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help="results of `gsnmf sweep` on nmf_gs, of one plan, to draw too",
+    )
+    figures.add_argument(
+        "--large",
+        type=shape,
+        nargs="+",
+        metavar="A",
+        help="shapes of λ at other labels, a panel each, growing (default: three, the preset's among them)",
+    )
+    figures.add_argument(
+        "--small", type=shape, metavar="A", help="shape of λ at a component's own label (default: the preset's)"
+    )
+    figures.add_argument("--lam-start", choices=["shape", "prior"], help="where λ starts (default: as in the preset)")
+    figures.add_argument("--max-steps", type=positive, metavar="N", help="sweeps (default: the preset's)")
+    figures.add_argument("--seed", type=seed, default=0, metavar="N", help="of the random start (default: 0)")
+    figures.add_argument(
+        "--montage",
+        type=Path,
+        metavar="FILE",
+        help="one page with a column for each DATASET, always with the settings of its preset",
+    )
+
+
+def shape(text: str) -> float:
+    """A finite number above 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected a number above 0; got {text!r}")
+    return value
+
+
+def _figures(arguments: argparse.Namespace) -> int:
+    datasets = list(dict.fromkeys(arguments.datasets))
+    own = [name for name in datasets if name not in ("digits", "orl")]
+    if arguments.data is not None and len(own) != 1:
+        raise ValueError(f"expected --data with one of yale, yale-condition, jaffe; got {', '.join(datasets)}")
+    if arguments.large is not None and arguments.large != sorted(set(arguments.large)):
+        raise ValueError(f"expected growing shapes for --large; got {' '.join(f'{a:g}' for a in arguments.large)}")
+    fits = arguments.out / "fits"
+    check_folder(fits)
+    if arguments.montage is not None:
+        if arguments.montage.suffix not in (".png", ".pdf", ".svg"):
+            raise ValueError(f"expected --montage to name a .png, .pdf or .svg file; got {arguments.montage}")
+        check_folder(arguments.montage.parent)
+    saved: list[Path] = []
+    try:
+        if arguments.sweep:
+            _draw_accuracies(datasets, arguments.sweep, arguments.out)
+        _draw_fits(arguments, datasets, fits, saved)
+    except KeyboardInterrupt:
+        names = f"saved in {fits}: {', '.join(path.stem for path in saved)}" if saved else "no fit is saved yet"
+        print(f"gsnmf: interrupted; {names}. The same command goes on from there.", file=sys.stderr)
+        return 130
+    return 0
+
+
+def _draw_fits(arguments: argparse.Namespace, datasets: list[str], fits: Path, saved: list[Path]) -> None:
+    from ..datasets import OWN_COPY, SHORT_CREDITS
+    from ..experiments.panels import models, panels
+    from ..experiments.presets import preset
+    from ..experiments.protocol import Problem
+    from ..images.preprocessing import prepared
+
+    pages = []
+    for dataset in datasets:
+        found = prepared(dataset, arguments.data if dataset in OWN_COPY else None)
+        problem = Problem(dataset, found.X, found.labels)
+        given = {name: getattr(arguments, name) for name in ("large", "small", "lam_start", "max_steps")}
+        wanted = models(dataset, **given)
+        shown = panels(problem, fits, wanted, arguments.seed, saved)
+        _draw_effects(dataset, shown, found, wanted[0][1], arguments.out)
+        if arguments.montage is not None:
+            usual = panels(problem, fits, [("nmf_gs", preset(dataset, "nmf_gs"))], arguments.seed, saved)[0]
+            pages.append((f"{dataset}: {usual.caption}", usual, found.image and found.image.picture))
+    if arguments.montage is not None:
+        _draw_montage(pages, ". ".join(dict.fromkeys(SHORT_CREDITS[name] for name in datasets)), arguments.montage)
+
+
+def _draw_effects(dataset: str, shown: list[Panel], found: Prepared, settings: Mapping[str, Any], out: Path) -> None:
+    from tqdm import tqdm
+
+    from ..experiments.figures import KINDS, effect, number, save_figure
+
+    pictures = None if found.image is None else found.image.picture
+    with tqdm(KINDS, unit="figure", disable=None) as progress:
+        for kind in progress:
+            progress.set_description(f"{dataset} {kind}")
+            figure = effect(kind, shown, pictures, note=note(dataset, settings, len(shown[0].membership)))
+            png, pdf = save_figure(figure, out / f"{dataset}_{kind}")
+            progress.write(f"  {png}, {pdf.suffix}: {number(dataset, kind)}")
+
+
+def _draw_accuracies(datasets: list[str], files: list[Path], out: Path) -> None:
+    from ..experiments.figures import draw_accuracy, number
+    from ..experiments.results import by_fold, identity, read
+
+    every = read(files)
+    found = {dataset: _of_one_plan(every, dataset) for dataset in datasets}
+    if not any(found.values()):
+        got = ", ".join(sorted({f"{row['method']} on {row['dataset']}" for row in every})) or "none"
+        names = " or ".join(datasets)
+        raise ValueError(f"expected results of nmf_gs on {names} in {', '.join(map(str, files))}; got {got}")
+    for dataset, rows in found.items():
+        if not rows:
+            print(f"  No accuracies of {dataset} are drawn: there are no results of nmf_gs on it.")
+            continue
+        once = {identity(row): row for row in rows}  # files may repeat each other
+        if len({row["settings"]["large"] for row in rows}) < 2:
+            raise ValueError(
+                f"expected results of a sweep of {dataset} over two values of large or more; got one value"
+            )
+        title = f"{dataset}, K = {rows[0]['settings']['rank']}"
+        png, pdf = draw_accuracy(by_fold(list(once.values())), out / dataset, title)
+        print(f"  {png}, {pdf.suffix}: {number(dataset, 'accuracy')}")
+
+
+def _of_one_plan(every: list[dict[str, Any]], dataset: str) -> list[dict[str, Any]]:
+    """The results of nmf_gs on it, which may differ in fold, small and large only: a point is a mean of like with like.
+
+    Those of restarts chosen on samples set aside are left out: they have no accuracies of single restarts.
+    """
+    from ..experiments.results import IDENTITY
+
+    rows = [row for row in every if row["dataset"] == dataset and row["method"] == "nmf_gs" and not row["validation"]]
+    plans = [
+        {name: row[name] for name in IDENTITY if name not in VARIED}
+        | {name: value for name, value in row["settings"].items() if name not in ("small", "large")}
+        for row in rows
+    ]
+    for name in dict.fromkeys(name for plan in plans for name in plan):
+        values = list(dict.fromkeys(str(plan.get(name, "none given")) for plan in plans))
+        if len(values) > 1:
+            raise ValueError(f"expected results on {dataset} with one value of {name}; got {' and '.join(values)}")
+    return rows
+
+
+def _draw_montage(pages: list[tuple[str, Panel, Any]], note: str, path: Path) -> None:
+    from ..experiments.figures import overview
+
+    for name, _, pictures in pages:
+        if pictures is None:
+            raise ValueError(f"expected samples that are images for --montage; got {name}")
+    overview(pages, note=note).savefig(path, pil_kwargs={"optimize": True} if path.suffix == ".png" else None)
+    print(f"  {path}")
+
+
+def note(dataset: str, settings: Mapping[str, Any], samples: int) -> str:
+    """What the panels with groups have in common, and whose data these are.
+
+    Args:
+        dataset: its name.
+        settings: of one of them.
+        samples: how many they were fitted to.
+    """
+    from ..datasets import SHORT_CREDITS
+
+    shapes = rf"$a^\lambda_{{\mathrm{{small}}}} = {settings['small']:g}$, $b^\lambda = {_power(settings['scale'])}$"
+    prior = rf"$a^t = {settings['a_t']:g}$, $b^t = {settings['b_t']:g}$, $K = {settings['rank']}$"
+    start = {"shape": "λ starts at its shape", "prior": "λ starts at its prior mean"}[settings["lam_start"]]
+    return f"{shapes}, {prior}; {start}; {settings['max_steps']} sweeps, {samples} samples\n{SHORT_CREDITS[dataset]}"
+
+
+def _power(value: float) -> str:
+    """10⁶ rather than 1e+06."""
+    mantissa, found, exponent = f"{value:g}".partition("e")
+    factor = "" if mantissa == "1" else rf"{mantissa} \cdot "
+    return f"{factor}10^{{{int(exponent)}}}" if found else mantissa

@@ -1,0 +1,173 @@
+"""`gsnmf fit`: its options, the run with checkpoints, and the table it prints."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .options import FILES, add_problem, check_folder, check_problem, image_shape, read_problem, seed
+
+if TYPE_CHECKING:
+    from ..inference import Fit
+    from ..model import Data, Priors
+
+FIT_EXAMPLE = "  gsnmf fit faces.npz --labels people.csv --per-group 3 --out faces_fit.npz --plots pictures"
+FIT_EXAMPLES = f"""examples:
+{FIT_EXAMPLE}
+  gsnmf fit counts.csv --rank 10 --out counts_fit.npz
+
+{FILES}
+The fit is saved as two files, .npz for the arrays and .json for the rest, and with it the data, unless --without-data:
+gsnmf report makes a page of them, gsnmf.saving.load_fit reads them again.
+Ctrl-C saves what there is so far. JAX_ENABLE_X64=1 in the environment computes in double precision."""
+
+
+def add_fit(commands: Any, **common: Any) -> None:
+    """Add the parser of `gsnmf fit`.
+
+    Args:
+        commands: the subparsers of `gsnmf`.
+        common: options that all parsers share.
+    """
+    fit = commands.add_parser(
+        "fit",
+        help="fit a matrix of yours",
+        description="Fit a matrix with labels (group sparse coefficients) or without (Gamma coefficients).",
+        epilog=FIT_EXAMPLES,
+        **common,
+    )
+    fit.set_defaults(run=_fit)
+    fit.add_argument("--out", type=Path, required=True, metavar="FILE", help="where the fit goes, as .npz and .json")
+    add_problem(fit)
+    learned = fit.add_argument_group("learned with the factors, with one value along AXIS or for all")
+    learned.add_argument(
+        "--learn-dictionary",
+        choices=["all", "feature", "component"],
+        metavar="AXIS",
+        help="shape and scale of T's prior",
+    )
+    learned.add_argument(
+        "--learn-coefficients",
+        choices=["all", "component", "group", "sample"],
+        metavar="AXIS",
+        help="scale of λ's prior; without --labels, shape and scale of V's",
+    )
+    fit.add_argument("--max-steps", type=int, default=300, metavar="N", help="sweeps at most (default: 300)")
+    fit.add_argument("--tol", type=float, default=1e-6, help="relative change of the bound to stop at (default: 1e-6)")
+    fit.add_argument("--seed", type=seed, default=0, metavar="N", help="of the random start (default: 0)")
+    fit.add_argument("--plots", type=Path, metavar="DIR", help="write pictures into this folder")
+    fit.add_argument(
+        "--image-shape", type=image_shape, metavar="HxW", help="samples are images: pictures and reports draw them"
+    )
+    fit.add_argument("--without-data", action="store_true", help="save the fit alone; a report then asks for the data")
+
+
+def _fit(arguments: argparse.Namespace) -> int:
+    from ..saving import pair, save_fit
+
+    npz, _ = pair(arguments.out)
+    check_folder(npz.parent)
+    if npz.is_dir():
+        raise ValueError(f"expected --out to name a file; got the folder {npz}")
+    for given in (arguments.file, arguments.labels):
+        if given is not None and given.resolve() in (npz.resolve(), npz.with_suffix(".json").resolve()):
+            raise ValueError(f"expected --out to name another file than the input; got {given} for both")
+    check_problem(arguments)
+    if arguments.plots is not None:
+        check_folder(arguments.plots)
+    data, priors, rank = read_problem(arguments)
+    shape = arguments.image_shape
+    if shape is not None and shape[0] * shape[1] != data.num_features:
+        raise ValueError(f"expected --image-shape with {data.num_features} pixels; got {shape[0]}x{shape[1]}")
+    begin = time.perf_counter()
+    fit, interrupted = _run(arguments, data, priors, rank)
+    if fit is None:
+        raise KeyboardInterrupt
+    seconds = time.perf_counter() - begin
+    kept = data.names if arguments.without_data else data
+    save_fit(npz, fit, fit.priors or priors, kept, image_shape=shape, seconds=seconds)
+    if interrupted:
+        print(f"gsnmf: interrupted after sweep {fit.num_steps}; saved in {npz}", file=sys.stderr)
+        return 130
+    print(_table(data, fit, seconds))
+    if not math.isfinite(fit.elbo[-1]):
+        print(f"gsnmf: error: {fit.message} The saved factors are of no use.", file=sys.stderr)
+        return 1
+    print(f"\n{fit.message}\nSaved in {npz} and {npz.with_suffix('.json').name}")
+    if not arguments.without_data:
+        print(f"A page about it: gsnmf report {npz}")
+    if arguments.plots is not None:
+        from ..drawing.plots import save_figures
+
+        for path in save_figures(arguments.plots, fit, data, arguments.image_shape):
+            print(f"  {path}")
+    return 0
+
+
+def _run(arguments: argparse.Namespace, data: Data, priors: Priors, rank: int) -> tuple[Fit | None, bool]:
+    """The fit, and whether Ctrl-C ended it: then the last checkpoint, or None before the first."""
+    import warnings
+
+    import jax
+    from sklearn.exceptions import ConvergenceWarning
+    from tqdm import tqdm
+
+    from ..inference import DeadComponentsWarning, cavi
+
+    last: list[Fit] = []
+    start = cavi.start_at_shape(data, priors, rank) if arguments.lam_start == "shape" else None
+    learn, axes = None, (arguments.learn_dictionary, arguments.learn_coefficients)
+    if any(axes):
+        # The shapes of λ say which component belongs to which label: only their scale is open.
+        learn = cavi.learn(*axes, what=("both", "both" if arguments.labels is None else "scale"))
+    with tqdm(total=arguments.max_steps, unit="sweep", disable=None) as progress, warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # its sentence is printed with the table
+        warnings.simplefilter("ignore", DeadComponentsWarning)  # the table counts them
+
+        def checkpoint(fit: Fit) -> None:
+            last[:] = [fit]
+            progress.update(fit.num_steps - progress.n)
+
+        try:
+            fit = cavi.run(
+                data,
+                priors,
+                key=jax.random.key(arguments.seed),
+                start=start,
+                init=arguments.init,
+                rank=rank,
+                max_steps=arguments.max_steps,
+                tol=arguments.tol,
+                learn=learn,
+                callback=checkpoint,
+            )
+        except KeyboardInterrupt:
+            if not last:
+                return None, True
+            return last[0]._replace(converged=False, message=f"Interrupted after sweep {last[0].num_steps}."), True
+    return fit, False
+
+
+def _table(data: Data, fit: Fit, seconds: float) -> str:
+    import pandas as pd
+
+    from ..inference import in_use
+
+    used = in_use(fit.posterior, data)
+    values = {
+        "features": f"{data.num_features:,}",
+        "samples": f"{data.num_samples:,}",
+        "missing": f"{data.X.size - data.num_observed:,}" if data.mask is not None else "none",
+        "groups": data.num_groups or "none",
+        **({} if data.known.all() else {"unlabelled": f"{(~data.known).sum():,}"}),
+        "components": f"{used.sum()} of {len(used)} in use",
+        "bound": f"{fit.elbo[-1]:,.0f}",
+        "sweeps": fit.num_steps,
+        "converged": "yes" if fit.converged else "no",
+        "seconds": f"{seconds:.1f}",
+    }
+    return str(pd.DataFrame([values]).to_string(index=False))

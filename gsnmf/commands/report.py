@@ -1,0 +1,119 @@
+"""`gsnmf report`: its options, and where the page goes."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .options import check_folder, image_shape
+
+if TYPE_CHECKING:
+    from ..model import Data
+    from ..saving import Saved
+
+REPORT_EXAMPLE = "  gsnmf report my_fit.npz --out my_fit.html"
+REPORT = f"""examples:
+{REPORT_EXAMPLE}
+  gsnmf report digits_fit.npz --image-shape 8x8 --title "Digits"
+  gsnmf report old_fit.npz --data counts.csv --labels classes.csv
+
+FIT is what gsnmf fit --out wrote, both files. The page holds everything it shows, the data among it where samples are
+drawn: it opens from disk, asks no network for anything, and can be sent to others as it is."""
+
+
+def add_report(commands: Any, **common: Any) -> None:
+    """The parser of this command, added to those of `gsnmf`.
+
+    Args:
+        commands: what `add_subparsers` returned.
+        common: options of every parser.
+    """
+    report = commands.add_parser(
+        "report",
+        help="a page about a saved fit, to open in a browser",
+        description="Make one self-contained HTML page about a fit: data, priors, bound, components, reconstructions.",
+        epilog=REPORT,
+        **common,
+    )
+    report.set_defaults(run=_report)
+    report.add_argument("fit", type=Path, metavar="FIT", help="a fit saved by gsnmf fit")
+    report.add_argument("--out", type=Path, metavar="FILE", help="the page (default: FIT with .html)")
+    report.add_argument("--data", type=Path, metavar="FILE", help="what was fitted, if it was not saved with the fit")
+    report.add_argument("--labels", type=Path, metavar="FILE", help="with --data: one label per sample")
+    report.add_argument("--image-shape", type=image_shape, metavar="HxW", help="samples are images of this size")
+    report.add_argument(
+        "--image-mask", type=Path, metavar="FILE", help="npy, npz or csv, height × width: 1 at pixels that are features"
+    )
+    report.add_argument("--title", help="of the page (default: the name of FIT)")
+    report.add_argument("--khat", action="store_true", help="draw from the posterior for k̂ as well, which takes longer")
+
+
+def _report(arguments: argparse.Namespace) -> int:
+    if arguments.labels is not None and arguments.data is None:
+        raise ValueError("expected --data with --labels; got none")
+    if arguments.image_shape is not None and arguments.image_mask is not None:
+        raise ValueError("expected --image-shape or --image-mask; got both")
+    from ..saving import load_fit, pair
+
+    npz, text = pair(arguments.fit)
+    out = npz.with_suffix(".html") if arguments.out is None else arguments.out
+    if out.is_dir() or out.resolve() in (npz.resolve(), text.resolve()):
+        raise ValueError(f"expected --out to name a file other than those of the fit; got {out}")
+    check_folder(out.parent)
+    saved = load_fit(arguments.fit)
+    data = _data(arguments, saved)
+    shape = _shape(arguments, saved)
+    from ..reporting import report
+
+    title = npz.stem if arguments.title is None else arguments.title
+    page = report(
+        saved.fit,
+        data,
+        saved.priors,
+        image_shape=shape,
+        title=title,
+        path=out,
+        seconds=saved.seconds,
+        khat=arguments.khat,
+    )
+    print(f"Saved in {out} ({len(page.encode()) / 1e6:.1f} MB): open it in a browser")
+    root = round(data.num_features**0.5)
+    if shape is None and root > 3 and root * root == data.num_features:
+        print(f"gsnmf: if samples are images, --image-shape {root}x{root} draws them as such", file=sys.stderr)
+    return 0
+
+
+def _data(arguments: argparse.Namespace, saved: Saved) -> Data:
+    """The data of the options, else those saved with the fit."""
+    if arguments.data is None:
+        if saved.data is None:
+            raise ValueError(f"expected --data FILE, as {arguments.fit} was saved without its data; got none")
+        return saved.data
+    from ..files import read_labels, read_matrix
+    from ..model import as_data
+
+    X = read_matrix(arguments.data).X
+    groups = None if arguments.labels is None else read_labels(arguments.labels)
+    if groups is None and len(saved.names.group):
+        raise ValueError("expected --labels with --data, as this fit was made with labels; got none")
+    if X.shape != (len(saved.names.feature), len(saved.names.sample)):
+        raise ValueError(
+            f"expected --data of {len(saved.names.feature)} features × {len(saved.names.sample)} samples; got {X.shape}"
+        )
+    names = {f"{axis}_names": getattr(saved.names, axis).tolist() for axis in ("feature", "sample")}
+    known = saved.names.group.tolist() if groups is not None and len(saved.names.group) else None
+    return as_data(X, groups, group_names=known, **names)
+
+
+def _shape(arguments: argparse.Namespace, saved: Saved) -> Any:
+    """What `image_shape` is, of the options or as it was saved."""
+    if arguments.image_mask is None:
+        return saved.pixels if arguments.image_shape is None else arguments.image_shape
+    from ..files import read_matrix
+
+    mask = read_matrix(arguments.image_mask).X
+    if not ((mask == 0) | (mask == 1)).all():
+        raise ValueError(f"expected 0 and 1 in {arguments.image_mask}; got other values")
+    return mask.astype(bool)

@@ -1,0 +1,7 @@
+"""Comparison of models: one table over fits under different priors, and the number of components."""
+
+from .models import compare
+from .plots import plot_comparison
+from .ranks import Choice, choose_rank, plot_rank_choice
+
+__all__ = ["Choice", "choose_rank", "compare", "plot_comparison", "plot_rank_choice"]

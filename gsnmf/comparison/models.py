@@ -1,0 +1,158 @@
+"""One table over models: bounds, predictions, and what each fit looks like.
+
+Bounds are compared between fits of the same data that were given the same chance to find a high one: the same
+algorithm, starts and number of restarts. `Comparison` says what its columns are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import jax
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+from ..classification.projection import accuracy
+from ..inference import Fit, cavi, held_out_score, in_use, psis, to_arviz
+from ..inference.arviz_compat import LeftOut, leave_one_out, stacking_weights
+from ..inference.diagnostics import estimate, log_weights
+from ..inference.posterior import divergence
+from ..inference.starts import check_key
+from ..model import Data, Gamma, GroupSparse
+from ..model.missing import with_nan
+from ..model.validation import whole
+from .checks import Candidate, Trial, check_by, check_model, check_test, has_held_out, named
+from .summary import RANKED, Comparison, arranged, remarks
+
+Restarts: TypeAlias = Fit | Sequence[Fit]
+
+
+def compare(
+    fits: Mapping[Any, Restarts] | Sequence[Restarts],
+    data: Data,
+    *,
+    by: str = "collapsed",
+    key: Any = None,
+    num_samples: int = 1000,
+    loo: bool = True,
+    test: tuple[ArrayLike, Sequence[Any]] | None = None,
+    labels: Sequence[Any] | None = None,
+    printed: bool = False,
+) -> Comparison:
+    """Fits of the same data under different priors, best first.
+
+    Args:
+        fits: by name, or a list, whose names are 0, 1, ...; for each model a `Fit` of CAVI or SVI, or a list of fits
+            from several starts, of which the one with the highest bound speaks for the model.
+        data: what all of them were fitted to. Entries held out, as by `hide`, are scored.
+        by: what ranks: "collapsed" or "augmented", bounds on log p(X) with S summed out or not, which are never
+            mixed; "held_out", the log predictive density of entries held out; "loo", that of whole samples left out.
+        key: a JAX key for draws, the same for all models; `jax.random.key(0)` when left out.
+        num_samples: draws from each posterior.
+        loo: whether to leave out samples and judge q by k̂; it takes most of the time, and draws of T and V are held.
+        test: new samples (features × samples) and their labels, for the accuracy of the paper's classifier in the space
+            of each dictionary.
+        labels: of the samples of `data`, for `test`; their groups when left out.
+        printed: show the paper's printed bound and by how much it exceeds the valid one. It is none, and never ranks.
+
+    >>> from gsnmf.model import Gamma, Priors, as_data
+    >>> data = as_data([[9.0, 1.0, 7.0, 0.0], [0.0, 8.0, 1.0, 9.0]])
+    >>> priors = Priors(Gamma(1.0, 1.0), Gamma(1.0, 5.0))
+    >>> fits = {K: cavi.run(data, priors, key=jax.random.key(0), rank=K) for K in (1, 2)}
+    >>> compare(fits, data, num_samples=100, loo=False).best
+    2
+    """
+    key = jax.random.key(0) if key is None else key
+    check_key(key)
+    whole("num_samples", num_samples, 25)
+    check_by(by, data, loo)
+    trial = check_test(test, labels, data)
+    given = named(fits)
+    models = {name: check_model(name, some, data) for name, some in given.items()}
+    lacking = [str(name) for name, some in models.items() if any(np.isnan(one.augmented) for one in some)]
+    if by == "augmented" and lacking:
+        raise ValueError(
+            "expected Gamma factors and conjugate priors for by='augmented'; got others, which have a collapsed bound "
+            f"alone, for {', '.join(lacking)}: augmented and collapsed bounds are never mixed, by='collapsed' ranks all"
+        )
+    draws: dict[str, Any] = {"key": key, "num_samples": num_samples}
+    rows, terms, left_out = {}, {}, {}
+    for name, some in models.items():
+        best = _choose(some, data, draws)
+        terms[name] = _terms(best, data, draws)
+        rows[name] = {"augmented_bound": best.augmented, "restarts": len(given[name])}
+        rows[name] |= _looks(best, data, trial, printed)
+        if loo:
+            rows[name]["k_hat"] = psis(best.fit, data, best.priors, **draws)
+            left_out[name] = _leave_samples_out(best, data, draws)
+            terms[name]["loo"] = len(left_out[name].elpd) * left_out[name].elpd  # whose mean is the sum
+        for measure, values in terms[name].items():
+            rows[name][measure], rows[name][f"{measure}_se"] = estimate(values)
+    table = pd.DataFrame.from_dict(rows, orient="index")
+    if loo:
+        table = table.join(_trust(left_out))
+    table = table.sort_values(RANKED[by], ascending=False, kind="stable").rename_axis("model")
+    table = arranged(table.join(_differences(table.index, terms)))
+    return Comparison(table, by, remarks(table, by))
+
+
+def _differences(order: pd.Index, terms: Mapping[Any, dict[str, NDArray[np.float64]]]) -> pd.DataFrame:
+    """Every measure less that of the first model, paired by draw, entry or sample, and the standard error of that."""
+    first, columns = terms[order[0]], {}
+    for measure in first:
+        gaps = [estimate(terms[name][measure] - first[measure]) for name in order]
+        columns[f"{measure}_diff"], columns[f"{measure}_diff_se"] = zip(*gaps, strict=True)
+    return pd.DataFrame(columns, index=order)
+
+
+def _terms(one: Candidate, data: Data, draws: dict[str, Any]) -> dict[str, NDArray[np.float64]]:
+    """What the measures are means of: log w of every draw, the log predictive density of every entry held out."""
+    terms = {"collapsed_bound": np.asarray(log_weights(one.fit, data, one.priors, **draws), float)}
+    if has_held_out(data):
+        terms["held_out"] = held_out_score(one.fit, data, one.priors, **draws).per_entry
+    return terms
+
+
+def _leave_samples_out(one: Candidate, data: Data, draws: dict[str, Any]) -> LeftOut:
+    options: dict[str, Any] = {"log_likelihood": "sample", "posterior_predictive": False, "align": None}
+    return leave_one_out(to_arviz(one.fit, data, one.priors, **draws, **options))
+
+
+def _trust(left_out: Mapping[Any, LeftOut]) -> pd.DataFrame:
+    """Weights by stacking, and how far the Pareto k let one believe in them."""
+    numbered = {str(n): one for n, one in enumerate(left_out.values())}  # names need not be text
+    columns = {
+        "loo_weight": list(map(stacking_weights(numbered).get, numbered)),
+        "loo_worst_k": [one.pareto_k.max() for one in left_out.values()],
+        "loo_bad_k": [int((one.pareto_k > 0.7).sum()) for one in left_out.values()],
+    }
+    return pd.DataFrame(columns, index=list(left_out))
+
+
+def _looks(one: Candidate, data: Data, trial: Trial | None, printed: bool) -> dict[str, Any]:
+    """What needs no draws."""
+    fit, q, used = one.fit, one.fit.posterior, in_use(one.fit.posterior, data)
+    looks: dict[str, Any] = {"divergence": divergence(fit, data), "components": len(used), "in_use": int(used.sum())}
+    if trial is not None:
+        looks["accuracy"] = accuracy(q.T.mean, with_nan(data), trial.labels, trial.new, trial.new_labels)
+    looks |= {"sweeps": fit.num_steps, "converged": fit.converged, "optimised": fit.bound}
+    if printed:
+        paper = isinstance(one.priors.coefficients, (GroupSparse, Gamma)) and not np.isnan(one.augmented)
+        gap = cavi.paper_bound_gap(data, q) if paper else np.nan  # of its model and of Cemgil's alone
+        looks |= {"paper_bound": one.augmented + gap, "paper_bound_gap": gap}
+    return looks
+
+
+def _choose(some: Sequence[Candidate], data: Data, draws: dict[str, Any]) -> Candidate:
+    """The restart with the highest bound, of the kind that it raised."""
+    if len(some) == 1:
+        return some[0]
+
+    def bound(one: Candidate) -> float:
+        if one.fit.bound == "augmented":
+            return float(one.fit.elbo[-1])
+        return float(log_weights(one.fit, data, one.priors, **draws).mean())
+
+    return max(some, key=bound)

@@ -1,0 +1,36 @@
+"""The picture of a comparison. Like those of `plots`, it is drawn on the `Axes` given, which is returned."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from ..drawing.axes import DARK, name_ticks, new_axes
+from .summary import HEADINGS, RANKED, Comparison
+
+
+def plot_comparison(found: Comparison, ax: Axes | None = None, *, measure: str | None = None) -> Axes:
+    """How far every model is below the first by one measure, with two standard errors of the difference.
+
+    Args:
+        found: from `compare`.
+        ax: where to draw; a new figure when left out.
+        measure: "collapsed", "augmented", "held_out" or "loo"; what ranks the models when left out.
+    """
+    column = RANKED.get(found.by if measure is None else measure, "")
+    table = found.table
+    if column not in table:
+        there = [name for name, column in RANKED.items() if column in table]
+        raise ValueError(f"expected measure to be one of {', '.join(map(repr, there))}; got {measure!r}")
+    ax = new_axes(7, 1.2 + 0.4 * len(table)) if ax is None else ax
+    gaps = (table[column] - table[column].iloc[0]).to_numpy(float)
+    errors = table[f"{column}_diff_se"].to_numpy(float) if f"{column}_diff_se" in table else np.zeros(len(table))
+    places = np.arange(len(table))
+    ax.errorbar(gaps, places, xerr=2 * errors, fmt="o", color=DARK, capsize=3, linewidth=1.2)
+    ax.axvline(0, color="0.7", linewidth=0.8, zorder=0)
+    names = [f"{name} (k̂ {k:.1f})" for name, k in table["k_hat"].items()] if column == "loo" else table.index
+    name_ticks(ax, places, names)
+    ax.set_ylim(len(table) - 0.5, -0.5)
+    ax.set_xlabel(f"{HEADINGS[column]}\nless that of {found.best} (± 2 standard errors)")
+    ax.spines[["left", "top", "right"]].set_visible(False)
+    return ax

@@ -1,0 +1,121 @@
+"""Numbers that every algorithm must agree on: a few of what neither order nor scale of components changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import gammaln
+
+from ..inference import Posterior, invariants
+from ..model import Data, Gamma, Priors
+from ..model.priors import canonical, is_grouped
+from ..model.structures import served
+
+ENTRIES = 2**24  # of TV over draws that are held at once
+
+
+class Invariant(NamedTuple):
+    """A number for every draw.
+
+    name: in files.
+    heading: in tables; short.
+    title: in sentences and pictures.
+    of: from what `inference.invariants` returns.
+    """
+
+    name: str
+    heading: str
+    title: str
+    of: Callable[[Any], Any]
+
+
+def choose(data: Data, priors: Priors, posterior: Posterior) -> list[Invariant]:
+    """What to ask about these data: of TV where X was observed, and of the component that explains most of X.
+
+    Args:
+        data: what was fitted.
+        priors: those it was fitted with; which tell the own group of each component, if it has one.
+        posterior: CAVI's, to which components are aligned.
+    """
+    X = np.asarray(data.X, float)
+    W = np.ones_like(X) if data.mask is None else np.asarray(data.mask, float)
+    f, s = map(int, np.unravel_index(X.argmax(), X.shape))
+    counts = np.asarray(posterior.T.mean, float).sum(axis=0) * np.asarray(posterior.V.mean, float).sum(axis=1)
+    i = int(counts.argmax())
+    peak = int(np.asarray(posterior.T.mean)[:, i].argmax())
+    feature, sample = data.names.feature, data.names.sample
+    asked = [
+        Invariant("total", "Σ TV", "the total Σ TV", lambda x: (x["TV"] * W).sum(("feature", "sample"))),
+        Invariant(
+            "largest", "TV at max x", f"TV at the largest x (feature {feature[f]}, sample {sample[s]})",
+            lambda x: x["TV"].isel(feature=f, sample=s),
+        ),
+        Invariant("log_likelihood", "log p(X|TV)", "the log likelihood", lambda x: _log_likelihood(X, W, x["TV"])),
+        Invariant(
+            "peak", "t/Σt", f"the largest t/Σt of component {i} (feature {feature[peak]})",
+            lambda x: x["profile"].isel(component=i, feature=peak),
+        ),
+    ]  # fmt: skip
+    own = own_groups(data, priors, len(counts))
+    if own is None:
+        share = Invariant("share", "share", f"the share of component {i} in Σ TV", lambda x: _share(x, component=i))
+    else:
+        within = np.asarray(own, float) @ np.where(data.known[:, None], np.asarray(data.membership, float), 0).T
+        title = "the share of Σ TV in components' own groups" + ("" if data.known.all() else ", where they are known")
+        share = Invariant("own_share", "own share", title, lambda x: _share(x, within=within))
+    asked.append(share)
+    rows, columns = canonical(priors).coefficients.axes
+    if posterior.lam is not None and rows == "component":  # else it has a scale of none alone
+        where, title = {"sample": s, "all_samples": 0}, f"log λ/Σt of component {i}"
+        if is_grouped(priors):
+            V = np.asarray(posterior.V.mean)[i]
+            where["group"] = c = int((own[i] if own is not None else V @ np.asarray(data.membership)).argmax())
+            title += f" in group {data.names.group[c]}"
+        at = {"component": i, columns: where[columns]}
+        asked.append(Invariant("log_rate", "log λ/Σt", title, lambda x: np.log(x["rate"].isel(at))))
+    return asked
+
+
+def own_groups(data: Data, priors: Priors, rank: int) -> np.ndarray | None:
+    """Whether component i serves group c, λ_ic having its least prior mean there; None where all serve all.
+
+    Components × groups, of truth values.
+    """
+    rate = canonical(priors).coefficients.hyperprior
+    if not is_grouped(priors) or not isinstance(rate, Gamma):
+        return None
+    own = served(rate, data.group_sizes, rank)
+    return None if own.all() else own
+
+
+def evaluate(posterior: Any, asked: list[Invariant]) -> dict[str, np.ndarray]:
+    """Chains × draws of each, in double precision, as many draws at once as memory likes.
+
+    Args:
+        posterior: that group of what `to_arviz` returned.
+        asked: from `choose`.
+    """
+    sizes = posterior.sizes
+    step = max(1, ENTRIES // (sizes["chain"] * sizes["feature"] * sizes["sample"]))
+    parts = []
+    for begin in range(0, sizes["draw"], step):
+        some = invariants({"posterior": posterior.isel(draw=slice(begin, begin + step)).astype(float)})
+        parts.append([q.of(some).transpose("chain", "draw").values for q in asked])
+    return {q.name: np.concatenate(x, axis=1) for q, x in zip(asked, zip(*parts, strict=True), strict=True)}
+
+
+def _log_likelihood(X: np.ndarray, W: np.ndarray, TV: Any) -> Any:
+    """Σ w [x log TV − TV − log Γ(x + 1)]; 0 log 0 is 0, and x is 0 where w is."""
+    log = np.log(np.maximum(TV, np.finfo(float).tiny))
+    return (log * X - TV * W).sum(("feature", "sample")) - gammaln(X + 1).sum()
+
+
+def _share(x: Any, *, within: np.ndarray | None = None, component: int | None = None) -> Any:
+    """Of the counts Σ_iτ v_iτ Σ_ν t_νi, those where `within`, components × samples, is 1; or of a component."""
+    activation = x["activation"]
+    total = activation.sum(("component", "sample"))
+    if within is None:
+        return activation.isel(component=component).sum("sample") / total
+    return (activation * within).sum(("component", "sample")) / total

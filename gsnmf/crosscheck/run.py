@@ -1,0 +1,269 @@
+"""Four algorithms, one model: each asked for the same invariants of one small problem."""
+
+from __future__ import annotations
+
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import pandas as pd
+from numpyro.infer import MCMC
+from numpyro.optim import Adam
+from sklearn.exceptions import ConvergenceWarning
+
+from ..inference import DeadComponentsWarning, Fit, cavi, collapsed_bound, mcmc, psis, svi, to_arviz
+from ..inference.alignment import blocks
+from ..inference.arviz_compat import dataset, diagnose
+from ..model import Data, Gamma, GroupSparse, Priors, as_data, label_driven
+from ..model.problem import has_counts, prepare
+from ..model.types import Array
+from ..model.validation import whole
+from .invariants import Invariant, choose, evaluate, own_groups
+
+HOW = {
+    "CAVI": "closed-form coordinate ascent, from a start of its own",
+    "SVI": "stochastic gradients for the same Gamma family, from a start of its own",
+    "NUTS": "No-U-Turn sampler on the marginal model, chains from draws of CAVI's posterior",
+    "Gibbs": "conjugate sampler on the augmented model, chains from starts of their own",
+}
+SWEEPS = 5  # of Gibbs for every draw that is kept: a sweep costs a fraction of a trajectory of NUTS
+GRADIENT_STEPS, STEP_SIZE = 4000, 0.05  # of SVI, by Adam
+FEWEST = {"draws": 50, "chains": 2}  # R-hat compares chains, the tail of k̂ and of ESS needs some draws
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+
+
+class Answer(NamedTuple):
+    """What one algorithm found.
+
+    draws: chains × draws of every invariant, by name; of a variational posterior independent ones, as one chain.
+    seconds: of the algorithm itself, compilation and warm-up included.
+    fit: of a variational algorithm; None for chains.
+    divergences: of NUTS, after warm-up.
+    """
+
+    draws: dict[str, np.ndarray]
+    seconds: float
+    fit: Fit | None
+    divergences: int = 0
+
+
+class Crosscheck(NamedTuple):
+    """All answers, and what they amount to.
+
+    invariants: what was asked.
+    answers: by algorithm.
+    summary: a row for every algorithm and invariant: mean, sd, quantiles, mcse, r_hat, ess_bulk, ess_tail, and sd_ratio
+        and shift, the standard deviation and the distance of the mean in units of the reference's deviation.
+    diagnostics: a row for every algorithm: bounds, k_hat, r_hat, ess_bulk, ess_tail and ess_per_second of its worst
+        invariant, seconds.
+    reference: the algorithm that the others are compared with: Gibbs, or NUTS where X has fractions.
+    """
+
+    invariants: list[Invariant]
+    answers: dict[str, Answer]
+    summary: pd.DataFrame
+    diagnostics: pd.DataFrame
+    reference: str
+
+
+def example(seed: int = 0) -> tuple[Data, Priors]:
+    """A problem drawn from the model: 12 features × 18 samples in three groups, one component bound to each.
+
+    Args:
+        seed: of the draw, which is NumPy's, so that it is the same in either precision.
+    """
+    rng, groups = np.random.default_rng(seed), np.repeat(np.arange(3), 6)
+    rates = label_driven(per_group=1, num_groups=3, small=3.0, large=30.0, scale=0.2)
+    dictionary = Gamma(1.0, 5.0)
+    T = rng.gamma(*dictionary, size=(12, 3))
+    lam = rng.gamma(*rates)
+    V = rng.exponential(1 / np.asarray(lam)[:, groups])
+    return as_data(rng.poisson(T @ V), np.array(["a", "b", "c"])[groups]), Priors(dictionary, GroupSparse(rates))
+
+
+def check_sizes(draws: int, chains: int) -> None:
+    """Refuse fewer draws or chains than diagnostics can do with."""
+    for name, value in {"draws": draws, "chains": chains}.items():
+        whole(name, value, FEWEST[name])
+
+
+def crosscheck(
+    data: Data,
+    priors: Priors,
+    *,
+    key: Array,
+    rank: int | None = None,
+    init: str | None = None,
+    lam_start: str = "prior",
+    draws: int = 1000,
+    chains: int = 4,
+    announce: Callable[[str], object] = lambda line: None,
+    progress_bar: bool = False,
+) -> Crosscheck:
+    """Run all four, or all but Gibbs where X has fractions, and compare what they say of invariants.
+
+    Args:
+        data: as made by `as_data`; small, or NUTS takes hours.
+        priors: what is believed about T and V.
+        key: a JAX key.
+        rank: the number of components, where the priors' shapes leave it open.
+        init: how T and V start, as in `cavi.run`; when left out "groups" if each component has a group, else "random":
+            random starts lead algorithms, and chains of one, into different modes.
+        lam_start: where λ starts in CAVI, "prior" mean or "shape".
+        draws: kept of each chain, after as many for warm-up; Gibbs makes `SWEEPS` sweeps for each.
+        chains: of NUTS and of Gibbs.
+        announce: called with a sentence before each algorithm begins.
+        progress_bar: whether SVI and the chains show one.
+    """
+    check_sizes(draws, chains)
+    names = [name for name in HOW if has_counts(data) or name != "Gibbs"]
+    keys = dict(zip([*HOW, "draws", "bounds"], jax.random.split(key, len(HOW) + 2), strict=True))
+    K = prepare(data, priors, rank)[2]
+    init = init or ("random" if own_groups(data, priors, K) is None else "groups")
+    found: dict[str, tuple[Any, float]] = {}
+    for number, name in enumerate(names, 1):
+        announce(f"{number} of {len(names)}: {name}, {HOW[name]}")
+        begin = time.perf_counter()
+        start = found["CAVI"][0] if name == "NUTS" else None
+        options: dict[str, Any] = {"key": keys[name], "rank": K, "init": init, "start": start}
+        if name == "CAVI" and lam_start == "shape":
+            options["start"] = cavi.start_at_shape(data, priors, K)
+        result = _run(name, data, priors, options, draws, chains, progress_bar)
+        jax.tree.map(np.asarray, result.get_samples() if isinstance(result, MCMC) else result.posterior)  # wait for it
+        found[name] = result, time.perf_counter() - begin
+    announce("comparing")
+    fit = found["CAVI"][0]
+    asked = choose(data, priors, fit.posterior)
+    # Components that the priors do not tell apart may change places within a chain.
+    align = None if len(np.unique(blocks(data, priors, K))) == K else "draw"
+    reading: dict[str, Any] = {"key": keys["draws"], "num_samples": draws * chains, "align": align, "reference": fit}
+    answers = {}
+    for name, (result, seconds) in found.items():
+        tree = to_arviz(result, data, priors, log_likelihood=None, posterior_predictive=False, **reading)
+        diverging = int(tree["sample_stats"]["diverging"].sum()) if name == "NUTS" else 0
+        values = evaluate(dataset(tree, "posterior"), asked)
+        answers[name] = Answer(values, seconds, result if isinstance(result, Fit) else None, diverging)
+    reference = names[-1]
+    summary = summarise({name: answer.draws for name, answer in answers.items()}, reference)
+    return Crosscheck(asked, answers, summary, _diagnose(answers, summary, data, priors, keys["bounds"]), reference)
+
+
+def _run(
+    name: str, data: Data, priors: Priors, options: dict[str, Any], draws: int, chains: int, progress_bar: bool
+) -> Fit | MCMC:
+    sampling: dict[str, Any] = {
+        "num_warmup": draws,
+        "num_samples": draws,
+        "num_chains": chains,
+        "progress_bar": progress_bar,
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the report has its sentence
+        warnings.simplefilter("ignore", DeadComponentsWarning)  # the four are compared whatever lives
+        if name == "CAVI":
+            return cavi.run(data, priors, max_steps=2000, tol=1e-7, **options)
+        if name == "SVI":
+            return svi.run(
+                data, priors, optimizer=Adam(STEP_SIZE), num_steps=GRADIENT_STEPS, progress_bar=progress_bar, **options
+            )
+        if name == "NUTS":
+            return mcmc.run_nuts(data, priors, extra_fields=("diverging",), **sampling, **options)
+        sampling |= {"num_samples": draws * SWEEPS, "thinning": SWEEPS}
+        return mcmc.run_gibbs(data, priors, **sampling, **options)
+
+
+def summarise(draws: dict[str, dict[str, np.ndarray]], reference: str) -> pd.DataFrame:
+    """The table of every algorithm and invariant; see `Crosscheck`.
+
+    Args:
+        draws: chains × draws by algorithm and invariant.
+        reference: the algorithm whose standard deviations are the measure.
+    """
+    rows = []
+    for algorithm, values in draws.items():
+        for name, x in values.items():
+            base = draws[reference][name]
+            unit = float(base.std()) or np.nan
+            row: dict[str, Any] = {"algorithm": algorithm, "invariant": name, "mean": x.mean(), "sd": x.std()}
+            row |= {f"q{100 * p:.0f}": np.quantile(x, p) for p in QUANTILES}
+            if len(x) > 1:
+                row |= diagnose(x)._asdict()
+            else:  # independent draws of a q that is known: nothing to diagnose
+                row |= {"r_hat": np.nan, "ess_bulk": np.nan, "ess_tail": np.nan, "mcse": x.std() / np.sqrt(x.size)}
+            rows.append(row | {"sd_ratio": x.std() / unit, "shift": (x.mean() - base.mean()) / unit})
+    return pd.DataFrame(rows).set_index(["algorithm", "invariant"])
+
+
+def _diagnose(
+    answers: dict[str, Answer], summary: pd.DataFrame, data: Data, priors: Priors, key: Array
+) -> pd.DataFrame:
+    """The table of every algorithm; the bounds of all by the same key, that differences have less noise."""
+    rows = {}
+    for name, answer in answers.items():
+        own, row = summary.loc[name], dict.fromkeys(["augmented", "collapsed", "collapsed_error", "k_hat"], np.nan)
+        if answer.fit is not None:
+            bound = collapsed_bound(answer.fit, data, priors, key=key, num_samples=4000)
+            row |= {"collapsed": bound.value, "collapsed_error": bound.error}
+            row["k_hat"] = psis(answer.fit, data, priors, key=key, num_samples=4000)
+            if answer.fit.bound == "augmented":
+                row["augmented"] = float(answer.fit.elbo[-1])
+        row |= {"r_hat": own["r_hat"].max(), "ess_bulk": own["ess_bulk"].min(), "ess_tail": own["ess_tail"].min()}
+        row |= {"ess_per_second": row["ess_bulk"] / answer.seconds, "seconds": answer.seconds}
+        rows[name] = row | {"divergences": answer.divergences if name == "NUTS" else np.nan}
+    return pd.DataFrame(rows).T.rename_axis("algorithm")
+
+
+def run_crosscheck(
+    out: Path,
+    problem: tuple[Data, Priors, int] | None = None,
+    *,
+    seed: int = 0,
+    draws: int = 1000,
+    chains: int = 4,
+    init: str | None = None,
+    lam_start: str = "prior",
+) -> Crosscheck:
+    """The command: run, print the report, write tables and pictures into a folder.
+
+    Args:
+        out: the folder, made when it is not there.
+        problem: data, priors and rank; the `example` when left out.
+        seed: of the example and of every algorithm.
+        draws: as in `crosscheck`; likewise chains, init and lam_start.
+        chains: as in `crosscheck`.
+        init: as in `crosscheck`.
+        lam_start: as in `crosscheck`.
+    """
+    from .plots import save_figures
+    from .report import describe, report, save_tables, size_warning
+
+    data, priors, rank = (*example(seed), 3) if problem is None else problem
+
+    def announce(line: str) -> None:
+        print(f"gsnmf: {line}", file=sys.stderr, flush=True)
+
+    warning = size_warning(data, rank, draws, chains)
+    if warning:
+        announce(warning)
+    if not has_counts(data):
+        announce("X has fractions, which Gibbs cannot share out: three algorithms remain, and NUTS is the measure")
+    options: dict[str, Any] = {"draws": draws, "chains": chains, "init": init, "lam_start": lam_start}
+    found = crosscheck(
+        data,
+        priors,
+        key=jax.random.key(seed),
+        rank=rank,
+        announce=announce,
+        progress_bar=sys.stderr.isatty(),
+        **options,
+    )
+    about = describe(data, rank, drawn=problem is None, seed=seed, draws=draws, chains=chains)
+    print(report(found, about))
+    for path in [*save_tables(out, found, about), *save_figures(out, found)]:
+        print(f"  {path}")
+    return found

@@ -1,0 +1,1 @@
+"""Figures of fits, on the `Axes` given or on new ones."""

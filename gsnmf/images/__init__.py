@@ -1,0 +1,1 @@
+"""Images made ready for factorisation."""

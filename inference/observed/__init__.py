@@ -1,0 +1,1 @@
+"""X as inference sees it."""

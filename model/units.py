@@ -1,0 +1,119 @@
+"""Priors on V in the units of the data: they grow with X and, those with groups, with the sizes of groups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from .conjugacy import prior_mean
+from .data import Data
+from .priors import Gamma, Priors, canonical
+from .structures import check_structure, individual, structured
+from .types import Array
+from .validation import whole
+
+# Chosen by 1-NN accuracy, three components a group, from nine pairs in {1e-5 … 1e-2} × {1e-3 … 1e-1} and both starts of
+# λ, on the half of scikit-learn's digits that `gsnmf.demo` leaves alone (mean of four splits with 100 training images,
+# of two with 600) and on the ORL faces, halved (four splits, 5 images a person). With λ starting at its prior mean:
+#                      (1e-4, 1e-3)  (1e-4, 1e-2)  (1e-3, 1e-2)  (1e-3, 3e-2)
+#     100 digits          0.894         0.894         0.898         0.890
+#     600 digits          0.931         0.938         0.936         0.924
+#     ORL                   –           0.956         0.955         0.964
+#     From 0 to 1: 100 digits 0.873, 600 digits 0.916 to 0.921, ORL (one split) 0.905, whatever the pair.
+# With λ starting at its shape those with large ≥ 0.01 do about as well in the data's own unit, but from 0 to 1 those
+# with large ≤ 0.01 fall to 0.31–0.36 on 100 digits: that start does not keep groups apart there. What is lost from 0 to
+# 1 in any case is lost to Poisson noise and not to this prior: the same picture with 1/255 of the counts says less. Nor
+# is it lost to the dictionary's, whose unit bᵗ is none as long as 1/bˡ is nearly 0: docs/structures.md.
+SMALL, LARGE = 1e-3, 1e-2
+
+
+def relative_rates(
+    data: Data,
+    per_group: int | Sequence[int] | None = None,
+    small: float = SMALL,
+    large: float = LARGE,
+    scale: float = 1e6,
+    *,
+    rank: int | None = None,
+    structure: ArrayLike | None = None,
+) -> Gamma:
+    """The paper's prior (11) on λ, its shapes as shares of a sample's counts: aˡ_ic = share · S̄ · N_c.
+
+    S̄ is the mean of Σ_ν x_ντ over samples and N_c the size of a group. With a large scale bˡ a shape aˡ takes about
+    aˡ/N_c counts from a component's part of every sample of the group, so that the shapes that serve grow with both.
+
+    Args:
+        data: as made by `as_data`, with groups.
+        per_group: how many components each group gets; one number, or one for each group.
+        small: the share that a component loses in a group it is bound to.
+        large: the share that it loses elsewhere.
+        scale: bˡ, the same everywhere.
+        rank: instead of per_group, the number of components in all.
+        structure: instead of both, which component may serve which group, as in `structured`.
+
+    Returns a Gamma of shape components × groups. A group without samples counts as one of one sample.
+
+    >>> from gsnmf.model import as_data
+    >>> data = as_data([[4.0, 0.0, 2.0], [6.0, 10.0, 8.0]], ["a", "b", "b"])
+    >>> relative_rates(data, per_group=1, small=0.1, large=0.5).a.tolist()
+    [[1.0, 10.0], [5.0, 2.0]]
+    >>> relative_rates(data, structure=[[1, 1]], small=0.1).a.tolist()
+    [[1.0, 2.0]]
+    """
+    sizes = np.maximum(np.asarray(data.group_sizes, float), 1.0)
+    if structure is None:
+        structure = individual(per_group, data.num_groups, rank=rank)
+    elif per_group is not None or rank is not None:
+        raise ValueError(f"expected per_group, rank or structure; got per_group={per_group}, rank={rank} and structure")
+    shares = structured(check_structure(structure, data.num_groups), small, large, scale)
+    return Gamma(shares.a * (_sample_size(data) * sizes)[None, :], shares.b)
+
+
+def unit_of(X: Array, mean: float = 128.0) -> float:
+    """By what to multiply X for its mean entry, of those seen, to be so many counts; 1 if all are 0.
+
+    The unit of X says how sure it is, as Poisson noise is √x: where X is not counts, choose it. Multiplied by this,
+    pixels from 0 to 1 and from 0 to 255 are the same data, and with `relative_rates` the same numbers the same prior.
+
+    Args:
+        X: nonnegative; NaN, and what NumPy's masked arrays hide, is left out.
+        mean: how many counts; 128 for pixels as in 8 bits.
+
+    >>> unit_of([[0.25, 0.75]])
+    256.0
+    """
+    if isinstance(mean, bool) or not isinstance(mean, (int, float, np.number)) or not 0 < mean < np.inf:
+        raise ValueError(f"expected the mean to be a positive number of counts; got {mean!r}")
+    array = np.ma.filled(np.ma.asarray(X).astype(float), np.nan) if np.ma.isMaskedArray(X) else np.asarray(X, float)
+    if (array < 0).any():
+        raise ValueError(f"expected X to be nonnegative; got {array[array < 0][0]}")
+    size = np.mean(array, where=~np.isnan(array)) if array.size and not np.isnan(array).all() else 0.0
+    return float(mean / size) if size > 0 else 1.0
+
+
+def matching(data: Data, dictionary: Any, rank: int) -> Gamma:
+    """The prior on V of a model without groups: exponential, of the scale that makes TV as large as X a priori.
+
+    Args:
+        data: as made by `as_data`.
+        dictionary: the prior on T, a Gamma or a NumPyro distribution, of which the median stands for the mean.
+        rank: the number of components.
+
+    >>> from gsnmf.model import as_data
+    >>> matching(as_data([[3.0, 5.0]]), Gamma(0.5, 2.0), rank=2).b
+    2.0
+    """
+    prior = canonical(Priors(dictionary, Gamma(1.0, 1.0))).dictionary
+    unit = whole("rank", rank, 1) * float(np.mean(prior_mean(prior)))
+    size = data.observed_mean
+    return Gamma(1.0, size / unit if size > 0 and unit > 0 else 1.0)
+
+
+def _sample_size(data: Data) -> float:
+    """S̄, the counts of a sample on average, hidden entries like those seen; 1 where there are none at all."""
+    if data.mask is not None:
+        return data.observed_mean * data.num_features or 1.0
+    return float(np.sum(np.asarray(data.X), dtype=float)) / data.num_samples or 1.0

@@ -1,0 +1,165 @@
+"""The benchmark command works, and what it measures against computes the same thing."""
+
+import json
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from gsnmf.inference import cavi
+from gsnmf.inference.starts import fill
+
+
+@pytest.fixture(autouse=True)
+def benchmarks(monkeypatch):
+    """The folder is no package: its files are found as they are when the command is run."""
+    monkeypatch.syspath_prepend("benchmarks")
+    yield
+    for name in (
+        "batch",
+        "convergence",
+        "fresh",
+        "label_odds",
+        "labels",
+        "least_squares",
+        "measure",
+        "missing",
+        "peers",
+        "problems",
+        "relative",
+        "report",
+        "run",
+        "sweeps",
+    ):
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture(autouse=True)
+def rank_promotion():
+    """NumPyro itself promotes ranks in a few places."""
+
+
+def test_numpy_cavi_has_our_bounds():
+    from peers import NumpyCavi
+    from problems import generated
+
+    problem = generated(20, 30, 6, 3)
+    ours = cavi.run(problem.data, problem.priors, max_steps=8, tol=None, accelerate=False, **problem.options(0))
+    peer = NumpyCavi(problem.data, problem.priors, "float64")
+    means = fill(problem.options(0)["start"], problem.data, problem.priors, 6, jax.random.key(0), "random")
+    state, _ = peer.sweep(peer.start(*means))
+    for elbo in ours.elbo:
+        state, theirs = peer.sweep(state)
+        np.testing.assert_allclose(theirs, elbo, rtol=1e-10)
+
+
+def test_filling_in_shows_a_fit_nothing_that_was_hidden():
+    from missing import filled
+
+    from gsnmf.model import as_data, hide
+
+    data = hide(as_data(np.random.default_rng(0).poisson(3.0, (5, 7))), 0.3)
+    plain = filled(data)
+    assert plain.mask is plain.held_out is None
+    np.testing.assert_array_equal(np.where(data.mask, plain.X, 0), data.X)
+    for row, seen in zip(plain.X, data.mask, strict=True):
+        np.testing.assert_allclose(row[~seen], row[seen].mean())
+
+
+def test_both_floors_are_the_same_products():
+    from peers import NumpyFloor, jax_floor, ones
+
+    X = np.random.default_rng(0).poisson(3.0, (5, 7)).astype(float)
+    in_jax = jax_floor(jnp.asarray(X), *ones(jnp.asarray(X), 2), 1)
+    for product, moved in zip(NumpyFloor(X, 2)(1), in_jax, strict=True):
+        np.testing.assert_allclose(1e-9 * product, moved - 1, atol=1e-15)
+
+
+def test_both_least_squares_are_the_same():
+    from least_squares import column_by_column
+
+    from gsnmf.classification.projection import nnls
+
+    rng = np.random.default_rng(0)
+    T, X = rng.exponential(size=(30, 8)), rng.exponential(size=(30, 5))
+    np.testing.assert_allclose(column_by_column(T, X), nnls(T, X), atol=1e-12)
+
+
+def test_faces_have_the_size_of_generated_ones(tmp_path):
+    from problems import YALE_PIXELS, yale
+
+    images = np.random.default_rng(0).integers(0, 256, (15, 231, 195)).astype(np.uint8)
+    np.savez(tmp_path / "faces.npz", images=images, labels=np.arange(15))
+    assert yale(tmp_path / "faces.npz").shape == (YALE_PIXELS, 15, 45)
+
+
+def test_never_is_neither_a_number_nor_met():
+    from measure import Row, at_most
+    from report import finite, table
+
+    row = Row("sweeps", "small", "float32", [50.0, np.inf, np.inf], at_most(60.0), "sweeps")
+    assert row.met is False
+    assert table([row]).measured[0] == "never sweeps"
+    assert finite(row.values) == [50.0, None, None]
+
+
+def test_the_command_writes_a_table_json_and_a_plot(tmp_path, capsys):
+    from run import main
+
+    with jax.enable_x64(False):
+        assert main(["--tiny", "--only", "sweep", "converge", "--seeds", "2", "--out", str(tmp_path / "out")]) == 0
+    printed = capsys.readouterr().out
+    written = json.loads((tmp_path / "out" / "bench.json").read_text(encoding="utf-8"))
+    assert all(row["what"] in printed for row in written["rows"])
+    assert len(written["rows"]) == 6
+    assert str(tmp_path) not in json.dumps(written)
+    assert (tmp_path / "out" / "bench.png").stat().st_size > 10_000
+
+
+def test_priors_are_compared_in_every_unit(capsys):
+    from relative import main, variants
+
+    rng = np.random.default_rng(0)
+    X, labels = rng.uniform(0, 255, (5, 30)), np.arange(30) % 3
+    faces = variants(X, labels)
+    assert faces["0–255, unequal classes"].sizes.tolist() == [4, 7, 10]
+    np.testing.assert_allclose(np.mean(faces["0–1, then 128 a pixel"].X), 128)
+    with jax.enable_x64(False):
+        assert main(["--tiny", "--sweeps", "2", "--splits", "1", "--starts", "1"]) == 0
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in [*faces, "shapes 32, 8192", "shares 0.001, 0.01"])
+
+
+def test_splits_hide_labels_but_leave_one_of_every_class():
+    from labels import split
+
+    labels = np.repeat(np.arange(15), 11)
+    for share, size in {0.01: 15, 0.1: 16, 0.5: 82}.items():
+        index = split(labels, share, seed=0)
+        assert (index >= 0).sum() == size
+        assert set(index) == {-1, *range(15)}
+        assert (index[index >= 0] == labels[index >= 0]).all()
+
+
+def test_the_best_temperature_undoes_a_multiplication():
+    from label_odds import best_temperature
+
+    rng = np.random.default_rng(0)
+    odds = rng.normal(size=(4000, 3))
+    truth = np.array([rng.choice(3, p=np.exp(row) / np.exp(row).sum()) for row in odds])
+    assert best_temperature(100 * odds, truth) == pytest.approx(100, rel=0.15)  # the grid's step is 12 %
+
+
+def test_gains_are_paired_and_splits_counted():
+    import pandas as pd
+    from labels import AGAIN, NEAREST, table
+
+    rows = [
+        {"problem": "toy", "share": 0.1, "seed": n, "restarts": 1, NEAREST: n / 8, AGAIN: n / 8 + 0.125} for n in (0, 1)
+    ]
+    rows[0]["only once"] = 0.5
+    printed = table(pd.DataFrame(rows))
+    assert "+0.125 ± 0.000" in printed
+    assert "0.500 ± nan (1 splits)" in printed
