@@ -48,7 +48,7 @@ def measure(case: Case, share: float, seed: int, lit: np.ndarray | None) -> dict
     index = split(truth, share, seed)
     known, new = np.flatnonzero(index >= 0), np.flatnonzero(index < 0)
     fit = case.fit(known, index[known], 1000 * seed, max_steps=case.sweeps, accelerate=case.accelerate)
-    folded = fold_in(X[:, new], fit, case.priors(len(known)))
+    folded = fold_in(fit, X[:, new], case.priors(len(known)))
     bound = np.asarray(folded.bound, float)
     best = bound.argmax(axis=1)
     right = best == truth[new]

@@ -10,10 +10,10 @@ import numpy as np
 from measure import Options
 from sklearn.datasets import load_digits
 
+from gsnmf import model
 from gsnmf.images.preprocessing import prepared
 from gsnmf.inference import cavi
 from gsnmf.model import Data, Gamma, GroupSparse, Priors, as_data, label_driven
-from gsnmf.model.problem import prepare
 
 YALE_PIXELS = 4484  # that the paper's preparation leaves of an image
 
@@ -47,7 +47,7 @@ class Problem(NamedTuple):
 
     def prepared(self, seed: int = 0) -> tuple[Data, Priors, cavi.State]:
         """Data, priors and first state, as `cavi.run` makes them in the precision that JAX is set to."""
-        data, priors, _ = prepare(self.data, self.priors)
+        data, priors, _ = model.Problem(self.data, self.priors)
         return data, priors, cavi.init(self.data, self.priors, **self.options(seed))
 
 

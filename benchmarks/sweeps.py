@@ -13,7 +13,7 @@ from peers import NumpyCavi, NumpyFloor, fewest_seconds, jax_floor, ones, sklear
 from problems import Problem, generated, standard
 
 from gsnmf.inference import cavi, engine
-from gsnmf.inference.observed.dense import observe
+from gsnmf.inference.observations import observe
 from gsnmf.inference.starts import fill
 
 FLOOR = {"Yale": 1.7, "like Yale": 1.7, "like ORL": 1.4, "large": 1.4}  # float32

@@ -24,7 +24,7 @@ from .classification.prediction import (
 )
 from .classification.restarts import Recipe, draw_seeds
 from .inference import cavi, in_use
-from .inference.posterior import divergence
+from .inference.results import divergence
 from .model import Priors, as_data
 from .model.units import unit_of
 

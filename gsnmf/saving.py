@@ -235,6 +235,8 @@ def _build(description: Any, arrays: dict[str, NDArray[Any]]) -> Any:
         if not issubclass(law, dist.Distribution):
             raise ValueError(f"{law.__name__} is no distribution")
         return law(**{name: _build(value, arrays) for name, value in fields.items()})
+    if "unknown" in fields:  # the name of that field up to version 0.1
+        fields["unlabelled"] = fields.pop("unknown")
     return FAMILIES[fields.pop("family")](**{name: _build(value, arrays) for name, value in fields.items()})
 
 

@@ -1,16 +1,17 @@
-"""How it is learned: closed forms, stochastic gradients, Markov chains; and how their results are read and judged."""
+"""Inference: closed forms, stochastic gradients and Markov chains, and how their results are read and judged."""
 
 from . import cavi, mcmc, svi
 from .alignment import align, invariants
 from .arviz import to_arviz
-from .components import DeadComponentsWarning, in_use, prune
-from .diagnostics import Estimate, calibration, collapsed_bound, psis
+from .components import in_use, prune
+from .diagnostics import Estimate, collapsed_bound, psis
+from .entries import HeldOutScore, Imputed, held_out_score, impute
 from .fold_in import Folded, fold_in
 from .guide import guide
-from .held_out import HeldOutScore, held_out_score
-from .imputation import Imputed, impute
 from .labels.readout import label_probabilities
-from .posterior import Fit, Posterior
+from .posterior import Fit, Posterior, Status
+from .vsbc import calibration
+from .warning import DeadComponentsWarning
 
 __all__ = [
     "DeadComponentsWarning",
@@ -20,6 +21,7 @@ __all__ = [
     "HeldOutScore",
     "Imputed",
     "Posterior",
+    "Status",
     "align",
     "calibration",
     "cavi",

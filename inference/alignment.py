@@ -1,46 +1,45 @@
-"""Which component is which: those that the priors do not tell apart come back from every run in another order.
+"""Alignment of components, which come back from every run in another order unless the priors distinguish them.
 
-Component i of one result and j of another are alike by the cosine of their shares of TV,
+Component i of one result and j of another are compared by the cosine of their parts of TV,
 
     cos(t_i v_i, t'_j v'_j) = cos(t_i, t'_j) cos(v_i, v'_j),
 
 which no rescaling (t, v, λ) → (γt, v/γ, γλ) changes. The Hungarian method finds the permutation with the largest sum of
-them, among those that keep every component within its block: the components with the same prior.
+cosines, among those that keep every component within its block: the components with the same prior.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 import jax
 import numpy as np
-from numpyro.infer import MCMC
 from scipy.optimize import linear_sum_assignment
 
 from ..model.conjugacy import rate_shape, stated_of_V
 from ..model.data import Data
 from ..model.priors import Gamma, Given, Priors
-from ..model.problem import prepare
+from ..model.problem import Problem
 from ..model.types import Array
-from .posterior import Fit, Posterior, factors_of, rank_of
+from .draws import AXIS, held_draws
+from .posterior import Fit, Posterior
+from .results import factors_of, priors_of, rank_of
 
-AXIS = {"T": -1, "V": -2, "lam": -2}  # of components
 
-
-def align(result: Any, reference: Any, data: Data, priors: Priors, *, by: str = "chain") -> Any:
-    """The same result with its components in the reference's order.
+def align(result: Any, reference: Any, data: Data, priors: Priors | None = None, *, by: str = "chain") -> Any:
+    """Return the same result with its components in the reference's order.
 
     Args:
         result: a `Fit`, a `Posterior`, a NumPyro `MCMC` that has run, what `to_arviz` returned, or draws by site,
-            chains × draws × ... each, as `mcmc.get_samples(group_by_chain=True)` gives them. All but the first two
+            chains × draws × ... each, as `mcmc.get_samples(group_by_chain=True)` gives them. All except the first two
             come back as draws by site.
-        reference: any of these; of draws the means of the first chain count. None for draws: their own first chain.
-        data: what both were fitted to.
-        priors: those they were fitted with; only components with the same hyperparameters change places.
-        by: for draws, one permutation for each "chain", by its means, or for each "draw", where chains switch labels
-            as they go; then the means of the reference are those after a first alignment with its last draw.
+        reference: any of these; for draws the means of their first chain count. None for draws: their own first chain.
+        data: the data that both were fitted to.
+        priors: by default those of the result, else of the reference; only components with the same hyperparameters
+            change places.
+        by: for draws, one permutation for each "chain", by its means, or for each "draw", if components switch within
+            chains; then the means of the reference are those after a first alignment with its last draw.
 
     >>> from gsnmf.model import Gamma, as_data
     >>> data, priors = as_data([[9.0, 0.0], [0.0, 9.0]]), Priors(Gamma(1.0, 1.0), Gamma(1.0, 1.0))
@@ -52,21 +51,30 @@ def align(result: Any, reference: Any, data: Data, priors: Priors, *, by: str = 
     """
     if by not in ("chain", "draw"):
         raise ValueError(f"expected by to be 'chain' or 'draw'; got {by!r}")
-    draws = draws_of(result)
-    if draws is not None:
-        return _align_draws(draws, reference, data, priors, by)
-    posterior = factors_of(result)
-    if reference is None:
+    draws = held_draws(result)
+    if draws is None and reference is None:
         raise ValueError("expected a reference to align to, a Fit, a Posterior or draws; got None")
-    order = permutation(means(posterior), means(reference), blocks(data, priors, rank_of(posterior)))
+    priors = priors_of(result if getattr(result, "priors", None) is not None else reference, priors)
+    if draws is not None:
+        block = blocks(Problem(data, priors, draws["T"].shape[-1]))
+        return align_draws({site: x for site, x in draws.items() if site in AXIS}, reference, block, by)
+    posterior = factors_of(result)
+    order = permutation(means(posterior), means(reference), blocks(Problem(data, priors, rank_of(posterior))))
     aligned = permute(posterior, order)
     if isinstance(result, Fit):
         return result._replace(posterior=aligned, priors=_permute_priors(result.priors, order))
     return aligned
 
 
-def _align_draws(draws: dict[str, np.ndarray], reference: Any, data: Data, priors: Priors, by: str) -> dict[str, Any]:
-    block = blocks(data, priors, draws["T"].shape[-1])
+def align_draws(draws: dict[str, np.ndarray], reference: Any, block: np.ndarray, by: str) -> dict[str, Any]:
+    """Return draws of T, V and λ, chains × draws × ..., in the order of a reference; see `align`.
+
+    Args:
+        draws: by site.
+        reference: as in `align`.
+        block: a number for every component, as from `blocks`.
+        by: "chain" or "draw".
+    """
     chains = [{site: x[c] for site, x in draws.items()} for c in range(len(draws["T"]))]
     if by == "chain":
         to = means(draws if reference is None else reference)
@@ -80,14 +88,14 @@ def _align_draws(draws: dict[str, np.ndarray], reference: Any, data: Data, prior
 
 
 def _each(chain: dict[str, np.ndarray], to: dict[str, np.ndarray], block: np.ndarray) -> dict[str, np.ndarray]:
-    """Every draw of a chain on its own."""
+    """Align every draw of a chain on its own."""
     draws = [{site: x[n] for site, x in chain.items()} for n in range(len(chain["T"]))]
     moved = [_take(draw, permutation(draw, to, block)) for draw in draws]
     return {site: np.stack([draw[site] for draw in moved]) for site in chain}
 
 
 def _average(chain: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Means over draws, of scales made equal: a scale that wanders would let few draws speak for all."""
+    """Return means over draws of equal scales: with a wandering scale few draws would dominate them."""
     unit = chain["T"].sum(axis=-2, keepdims=True)
     return {"T": (chain["T"] / unit).mean(axis=0), "V": (chain["V"] * np.swapaxes(unit, -1, -2)).mean(axis=0)}
 
@@ -97,41 +105,18 @@ def _take(draws: dict[str, np.ndarray], order: np.ndarray) -> dict[str, np.ndarr
     return {site: x if one[site] else np.take(x, order, axis=AXIS[site]) for site, x in draws.items()}
 
 
-def draws_of(result: Any) -> dict[str, np.ndarray] | None:
-    """The draws of T, V and λ that a result holds, chains × draws × rows × columns; None if it holds factors."""
-    if isinstance(result, (Fit, Posterior)):
-        return None
-    if isinstance(result, MCMC):
-        return _check_draws(result.get_samples(group_by_chain=True))
-    if hasattr(result, "children") or hasattr(result, "groups"):  # ArviZ's, of either generation
-        found = result["posterior"]
-        return _check_draws({site: found[site].values for site in AXIS if site in found})
-    return _check_draws(result) if isinstance(result, Mapping) else None
-
-
-def _check_draws(draws: Mapping[str, Array]) -> dict[str, np.ndarray]:
-    sites = {site: np.asarray(draws[site]) for site in AXIS if site in draws}
-    shapes = {site: x.shape for site, x in sites.items()}
-    if not {"T", "V"} <= set(sites) or any(len(shape) != 4 for shape in shapes.values()):
-        raise ValueError(f"expected draws of T and V, chains × draws × rows × columns; got shapes {shapes}")
-    of = {(shape[:2], shape[AXIS[site]]) for site, shape in shapes.items() if site != "lam" or shape[AXIS[site]] > 1}
-    if len(of) > 1:
-        raise ValueError(f"expected as many chains, draws and components in all sites; got shapes {shapes}")
-    return sites
-
-
 def means(result: Any) -> dict[str, np.ndarray]:
-    """The means of T and V, by which components are known; of draws, those of the first chain."""
-    draws = draws_of(result)
+    """Return the means of T and V, which identify components; for draws, those of the first chain."""
+    draws = held_draws(result)
     if draws is not None:
         return _average({site: x[0] for site, x in draws.items()})
     q = factors_of(result)
     return {"T": np.asarray(q.T.mean, float), "V": np.asarray(q.V.mean, float)}
 
 
-def blocks(data: Data, priors: Priors, rank: int) -> np.ndarray:
-    """A number for every component, the same for those whose hyperparameters are the same."""
-    data, priors, K = prepare(data, priors, rank)
+def blocks(problem: Problem) -> np.ndarray:
+    """Return a number for every component, the same for components with the same hyperparameters."""
+    data, priors, K = problem
     family = priors.coefficients
     size = rate_shape(family, data, K) or (K, data.num_samples)
     rows = [np.broadcast_to(x, (data.num_features, K)).T for x in _numbers(priors.dictionary)]
@@ -142,7 +127,7 @@ def blocks(data: Data, priors: Priors, rank: int) -> np.ndarray:
 
 
 def _numbers(prior: Any) -> list[np.ndarray]:
-    """What tells a prior's entries apart: parameters; of any distribution, log densities here and there."""
+    """Return numbers that distinguish a prior's entries: parameters, or log densities at some points."""
     if isinstance(prior, Gamma):
         return [np.asarray(x) for x in prior]
     if isinstance(prior, Given):  # rounded, as equal entries may be computed in different ways
@@ -151,8 +136,9 @@ def _numbers(prior: Any) -> list[np.ndarray]:
 
 
 def permutation(mine: dict[str, np.ndarray], to: dict[str, np.ndarray], block: np.ndarray) -> np.ndarray:
-    """The order in which my components are most like the reference's; V counts where it is of the same shape,
-    which is taken to mean the same samples.
+    """Return the order in which my components are most like the reference's.
+
+    V counts if it has the same shape, which is taken to mean the same samples.
 
     Args:
         mine: T, features × components, and V, components × samples.
@@ -173,14 +159,14 @@ def permutation(mine: dict[str, np.ndarray], to: dict[str, np.ndarray], block: n
 
 
 def _cosine(A: np.ndarray, B: np.ndarray) -> np.ndarray:
-    """The cosines of rows with rows; 0 for rows of zeros."""
+    """Return the cosines of rows with rows; 0 for rows of zeros."""
     A, B = (M / np.maximum(np.linalg.norm(M, axis=1, keepdims=True), np.finfo(float).tiny) for M in (A, B))
     cosine: np.ndarray = A @ B.T
     return cosine
 
 
 def permute(posterior: Posterior, order: np.ndarray) -> Posterior:
-    """The components of all factors in this order."""
+    """Return the components of all factors in this order."""
 
     def move(site: str, factor: Any) -> Any:
         shape = np.shape(factor.mean)  # parameters may be of fewer dimensions, a loading has one more
@@ -195,7 +181,7 @@ def permute(posterior: Posterior, order: np.ndarray) -> Posterior:
 
 
 def _permute_priors(priors: Priors | None, order: np.ndarray) -> Priors | None:
-    """The same order for hyperparameters that were learned by component; those given are alike within a block."""
+    """Return priors in this order, for hyperparameters learned by component; given ones are alike within a block."""
 
     def move(x: Array, axis: int) -> Array:
         return np.take(x, order, axis) if np.ndim(x) == 2 and np.shape(x)[axis] == len(order) else x
@@ -207,7 +193,7 @@ def _permute_priors(priors: Priors | None, order: np.ndarray) -> Priors | None:
 
 
 def invariants(draws: Any) -> Any:
-    """What data can tell: T, V and λ determine each other's scales only together, (t, v, λ) → (γt, v/γ, γλ).
+    """Return quantities that data determine, unlike the scales of T, V and λ: (t, v, λ) → (γt, v/γ, γλ).
 
         TV              features × samples; needs no alignment
         profile         t_νi / Σ_ν t_νi

@@ -1,119 +1,125 @@
-"""The bounds on log p(X): the valid one, and the one the paper prints.
+"""Bounds on log p(X): the valid one, and the one that the paper prints.
 
-Both are *augmented* bounds: S is part of the model, and q(S) stands at its optimum. A *collapsed* bound, with S
-summed out as in NumPyro's `Trace_ELBO` on the marginal model, is at least as high for the same factors; the two are not
+Both are *augmented* bounds: S is part of the model, and q(S) is at its optimum. A *collapsed* bound, with S summed out
+as in NumPyro's `Trace_ELBO` on the marginal model, is at least as high for the same factors; the two are not
 comparable with each other.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from ..model.conjugacy import expected, negative_kl, require_closed_forms
 from ..model.data import Data
+from ..model.matrix import is_traced
 from ..model.priors import Priors
-from ..model.problem import prepare
 from ..model.special import digamma
 from ..model.types import Array
-from .labels.unlabelled import form_of, label_terms
-from .observed.dense import Allocation, Observed, allocate, expected_totals, observe
-from .posterior import Posterior, Transposed, match, rank_of, transposed
-from .sweep import Moments, believing, moments
+from .moments import Transposed, by_component
+from .observations import Observations, form_of, observe
+from .results import factors_of, match, problem_of, rank_of, warn_of_former_order
+from .sweep import moments
 
 
-def prior_terms(data: Observed, priors: Priors, q: Transposed) -> Array:
-    """The bound less Σ x log(M/x) and less Σ [x log x − log Γ(x+1)]: everything that needs no product of the size of X.
+def prior_terms(data: Observations, priors: Priors, q: Transposed) -> Array:
+    """Return the bound less Σ x log(M/x) and Σ [x log x − log Γ(x+1)]: the part without products of the size of X.
 
-    −Σ_ντ w (E_T E_V)_ντ − KL(q(T) ‖ p(T)) − E KL(q(V) ‖ p(V | λ)) − KL(q(λ) ‖ p(λ)), and what `labels` says of unknown
-    labels. In the structured form of these all that has to do with samples is left to `allocate`.
+    −Σ_ντ w (E_T E_V)_ντ − KL(q(T) ‖ p(T)) − E KL(q(V) ‖ p(V | λ)) − KL(q(λ) ‖ p(λ)), and the terms of labels.
     """
-    terms = _by_component(negative_kl(q.T, expected(priors.dictionary).transpose()), axis=1)
-    seen, weights = believing(data, q)
-    if weights is None:
-        terms += _by_component(negative_kl(q.V, expected(priors.coefficients, q.lam, seen).transpose()), axis=0)
-        terms -= expected_totals(data, q.T, q.V)
-    total = jnp.sum(terms)
+    X, labels = data
+    kl_T = by_component(negative_kl(q.T, expected(priors.dictionary).transpose()), axis=1)
+    kl_V, totals = labels.sample_terms(X, priors, q)
+    total = jnp.sum(kl_T + kl_V - totals)
     if q.lam is not None:
         total += jnp.sum(negative_kl(q.lam, expected(priors.coefficients.hyperprior)))
-    if data.unknown is not None and q.labels is not None:
-        total += data.unknown.dirichlet_terms(q.labels.pi)
-        if weights is None:
-            total += label_terms(q.labels.z, data.unknown.log_prior(q.labels.pi))
-    return total
+    return total + labels.terms(q)
 
 
-def moved_log_ratio(S: Allocation, old: Moments, new: Moments) -> Array:
-    """What stands in for Σ x log(M/x) when q(S) is as the old moments made it, not at its optimum for the new.
-
-    Σ x log(M/x) of the old, plus Σ Σ_T ∘ (L_T − L_T of the old) + Σ Σ_V ∘ (L_V − L_V of the old): no further product.
-    Where samples have weights, what else `allocate` said of them goes along.
-    """
-    T, by_V = _by_component(S.T * (new.T - old.T), axis=1), S.V * (new.V - old.V)
-    if S.weights is None or old.labels is None or new.labels is None:
-        return S.log_ratio + jnp.sum(T + _by_component(by_V, axis=0))
-    rows = jnp.sum(by_V, axis=1) + new.labels.rows - old.labels.rows
-    z = new.labels.z
-    moved_prior = jnp.where(z > 0, z * (new.labels.log_prior - old.labels.log_prior), 0)
-    return S.log_ratio + jnp.sum(T) + S.weights @ rows + jnp.sum(moved_prior)
-
-
-def _by_component(matrix: Array, axis: int) -> Array:
-    """Σ along an axis, as a product with ones: so XLA computes what is summed in one parallel loop."""
-    ones = jnp.ones(matrix.shape[axis], matrix.dtype)
-    return matrix @ ones if axis == 1 else ones @ matrix
-
-
-@jax.jit
-def _bound(data: Observed, priors: Priors, q: Transposed) -> Array:
+def augmented_bound(data: Observations, priors: Priors, q: Transposed) -> Array:
+    """Return ℒ with q(S) at its optimum: twice differentiable in the parameters of every factor."""
     m = moments(data, priors, q)
-    return data.base + allocate(data, m.T, m.V, m.labels).log_ratio + prior_terms(data, priors, q)
+    return data.X.base + data.labels.allocate(data.X, m).log_ratio + prior_terms(data, priors, q)
 
 
-def bound(data: Data, priors: Priors, posterior: Posterior) -> float:
-    """The valid augmented bound ℒ ≤ log p(X), with q(S) at its optimum for these factors.
+_bound = jax.jit(augmented_bound)
+
+
+def bound(result: Any, data: Any, priors: Any = None) -> Any:
+    """Return the valid augmented bound ℒ ≤ log p(X), with q(S) at its optimum for these factors.
 
         ℒ = Σ w [x log M − log Γ(x+1) − (E_T E_V)] − KL(q(T)‖p(T)) − KL(q(Λ)‖p(Λ))
             + Σ_iτ [L_ΛΔᵀ − (E_ΛΔᵀ) ∘ E_V] + Σ_iτ H(q(v_iτ)),    M = exp(L_T) exp(L_V),
 
-    where w is 1, or 0 at entries that a mask hides. In the structured form of unknown labels q(z) is put at its
-    optimum, too, and `posterior.z` is not read.
+    where w is 1, or 0 at hidden entries. In the structured form of unlabelled samples q(z) is put at its optimum, too,
+    and `posterior.z` is not read.
 
     Args:
-        data: as made by `as_data`.
-        priors: the same that the factors were fitted with, or others to compare.
-        posterior: the factors, as in `Fit.posterior`.
+        result: a `Fit` of CAVI, or a `Posterior` of Gamma factors.
+        data: the data that it was fitted to.
+        priors: by default those of the fit; others to compare.
+
+    It can be differentiated by JAX twice with respect to the parameters of the factors, and is then an array:
+
+    >>> from gsnmf.inference import cavi
+    >>> from gsnmf.model import Gamma, Priors, as_data
+    >>> data, priors = as_data([[3.0, 1.0], [0.0, 2.0]]), Priors(Gamma(1.0, 1.0), Gamma(1.0, 1.0))
+    >>> T, V = Gamma(jnp.ones((2, 1)), jnp.ones((2, 1))), Gamma(jnp.ones((1, 2)), jnp.ones((1, 2)))
+    >>> jax.grad(lambda a: cavi.bound(Posterior(T._replace(a=a), V, None), data, priors))(T.a).shape
+    (2, 1)
     """
-    data, priors, K = prepare(data, priors, rank_of(posterior))
-    require_closed_forms(priors, "the augmented bound")
-    q = match(posterior, data, priors, K)
-    form = form_of(q, data)
-    return float(_bound(observe(data, form), priors, transposed(q, form)))
+    if isinstance(result, Data):
+        warn_of_former_order("cavi.bound(posterior, data, priors)")
+        result, data, priors = priors, result, data
+    problem = problem_of(result, data, priors)
+    require_closed_forms(problem.priors, "the augmented bound")
+    q = match(factors_of(result), problem)
+    observed = observe(problem.data, form_of(q, problem.data))
+    value = _bound(observed, problem.priors, observed.labels.hold(q))
+    return value if is_traced(value) else float(value)
 
 
-def paper_bound(data: Data, priors: Priors, posterior: Posterior) -> float:
-    """What the paper's (14) and its program compute: the valid bound plus `paper_bound_gap`. **Not a lower bound.**
+def paper_bound(result: Any, data: Any, priors: Any = None) -> float:
+    """Return the value of the paper's (14) and its program: the valid bound plus `paper_bound_gap`.
 
-    They put log E[λ] where E[log λ] belongs (the other misprints of (14) are mended here; see the errata page). It
-    is kept to reproduce the paper's figures, never to compare models.
+    **It is not a lower bound**: it has log E[λ] in place of E[log λ] (the other misprints of (14) are corrected here;
+    see the errata page). It is kept to reproduce the paper's figures, never to compare models.
+
+    Args:
+        result: as in `bound`.
+        data: as in `bound`.
+        priors: as in `bound`.
     """
-    return bound(data, priors, posterior) + paper_bound_gap(data, posterior)
+    if isinstance(result, Data):
+        warn_of_former_order("cavi.paper_bound(posterior, data, priors)")
+        result, data, priors = priors, result, data
+    return float(bound(result, data, priors)) + paper_bound_gap(result, data)
 
 
-def paper_bound_gap(data: Data, posterior: Posterior) -> float:
-    """Σ_ic N_c (log α_ic − ψ(α_ic)) ≥ 0 with α the shapes of q(λ): by how much `paper_bound` exceeds the valid bound.
+def paper_bound_gap(result: Any, data: Any) -> float:
+    """Return Σ_ic N_c (log α_ic − ψ(α_ic)) ≥ 0, the amount by which `paper_bound` exceeds the valid bound.
 
-    Constant over the sweeps of a fit, but different between priors, ranks and class sizes. Of labels that are unknown
-    N_c is what q(z) expects, and then it is not constant.
+    α are the shapes of q(λ). The gap is constant over the sweeps of a fit, but differs between priors, ranks and class
+    sizes. With unlabelled samples N_c is what q(z) expects, and the gap is not constant.
+
+    Args:
+        result: as in `bound`.
+        data: as in `bound`.
     """
+    if isinstance(result, Data):
+        warn_of_former_order("cavi.paper_bound_gap(posterior, data)")
+        result, data = data, result
+    posterior = factors_of(result)
     if posterior.lam is None:
         return 0.0
     if data.several is not None:
-        raise ValueError("expected one label per sample, as the paper has; got samples with several")
+        raise ValueError("expected one label per sample, as in the paper; got multi-label samples")
     alpha, K = posterior.lam.a, rank_of(posterior)
     if alpha.shape != (K, data.num_groups):
         raise ValueError(
-            f"expected a λ for each of {K} components in each of the {data.num_groups} groups, as the paper has; "
+            f"expected a λ for each of {K} components in each of the {data.num_groups} groups, as in the paper; "
             f"got shape {alpha.shape}"
         )
     sizes = data.group_sizes if posterior.z is None else jnp.sum(posterior.z, axis=0)

@@ -1,10 +1,10 @@
-"""Mean-field coordinate ascent in closed form: the paper's algorithm, and the same with momentum."""
+"""Mean-field coordinate ascent in closed form (CAVI): the paper's algorithm, plain or with momentum."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,24 +15,39 @@ from ..model.conjugacy import rate_shape, require_closed_forms
 from ..model.data import Data, with_several
 from ..model.missing import fingerprint
 from ..model.priors import Priors
-from ..model.problem import prepare
+from ..model.problem import Problem
 from ..model.types import Array
 from ..model.validation import whole
 from .bound import bound, paper_bound, paper_bound_gap
-from .components import DeadComponentsWarning, warn_of_dead
-from .engine import Plan, State, plain, run_batch, run_one, temper
+from .components import warn_of_dead
+from .engine import Schedule, State, anneal, plain, run_batch, run_one
 from .hyper import Learn, learn, tie
-from .labels.unlabelled import form_of, is_unknown
-from .labels.warm_start import Labelling, is_warm, joined, label_posterior, labelled, labelling
-from .observed.dense import Observed, observe
-from .posterior import Fit, Posterior, Transposed, match, rank_of, transposed
-from .starts import Start, check_method, fill, first_moments, start, start_at_shape
-from .sweep import Moments, moments, sweep
+from .labels.warm_start import Labelling, begins_warm, joined, label_posterior, labelled, labelling
+from .moments import Moments, Transposed
+from .observations import Observations, form_of, observe
+from .posterior import Fit, Posterior
+from .results import match, rank_of
+from .starts import Start, check_lam_start, check_method, fill, first_moments, start, start_at_shape
+from .sweep import moments, sweep
+from .warning import quiet
 
 __all__ = [
     "Labelling", "Learn", "Moments", "State", "bound", "init", "labelling", "learn", "paper_bound", "paper_bound_gap",
     "run", "run_many", "start", "start_at_shape", "step",
 ]  # fmt: skip
+
+
+class Beginning(NamedTuple):
+    """Where a run begins; the fields are the arguments of `run` of those names.
+
+    start: means, a posterior, or None.
+    """
+
+    key: Array | None
+    start: Start | Posterior | None
+    init: str
+    lam_start: str
+    labels: Labelling | None
 
 
 def init(
@@ -42,77 +57,100 @@ def init(
     key: Array | None = None,
     start: Start | Posterior | Fit | None = None,
     init: str = "random",
+    lam_start: str = "prior",
     rank: int | None = None,
     labels: Labelling | None = None,
 ) -> State:
-    """The state before the first sweep; the arguments are those of `run`.
+    """Return the state before the first sweep; the arguments are those of `run`.
 
     Given means E become exp E[log] = E + 1e-12, as in the paper's program. The factors of the state are not yet
     meaningful: a start has means but no shapes.
     """
-    begun: Any = start.posterior if isinstance(start, Fit) else start
-    if isinstance(begun, Posterior) and rank is None:
-        rank = rank_of(begun)
-    ready, hyper, K = prepare(data, priors, rank)
-    require_closed_forms(hyper, "coordinate ascent")
-    check_method(init)
-    unknown, how = is_unknown(ready), labelling() if labels is None else labels
-    if unknown and isinstance(begun, Posterior):
-        if labels is None and begun.labels is not None:
-            how = how._replace(form=form_of(begun, ready))
-        begun = begun if begun.labels is not None else begun.with_labels(label_posterior(ready))
-        how = how._replace(tempering=0)
-    elif unknown and is_warm(how, data, begun):
-        begun = _warm(data, ready, priors, K, key, begun, how)
-    if ready.num_groups == 1:  # then a label says nothing
-        how = how._replace(form="mean_field")
+    begun = start.posterior if isinstance(start, Fit) else start
+    problem = _problem(data, priors, rank, begun)
+    return _begin(problem, data, priors, Beginning(key, begun, init, lam_start, labels))[1]
+
+
+def _problem(data: Data, priors: Priors, rank: int | None, start: Any) -> Problem:
+    problem = Problem(data, priors, rank_of(start) if isinstance(start, Posterior) and rank is None else rank)
+    require_closed_forms(problem.priors, "coordinate ascent")
+    return problem
+
+
+def _begin(problem: Problem, data: Data, priors: Priors, how: Beginning) -> tuple[Observations, State]:
+    """Return the data as sweeps read them and the first state.
+
+    Args:
+        problem: of data and priors.
+        data: as the user gave them, for random starts in double precision whatever JAX is set to.
+        priors: likewise.
+        how: where to begin.
+    """
+    check_method(how.init)
+    check_lam_start(how.lam_start)
+    begun, labels = how.start, labelling() if how.labels is None else how.labels
+    if problem.data.num_unlabelled == 0:
+        labels = labels._replace(annealing=0)
+    elif isinstance(begun, Posterior):
+        if how.labels is None and begun.labels is not None:
+            labels = labels._replace(form=form_of(begun, problem.data))
+        begun = begun if begun.labels is not None else begun.with_labels(label_posterior(problem.data))
+        labels = labels._replace(annealing=0)
+    elif begins_warm(labels, data, begun):
+        begun = _warm(problem, data, priors, how, labels)
+    if problem.data.num_groups == 1:  # then a label carries no information
+        labels = labels._replace(form="mean_field")
+    seen = observe(problem.data, labels.form)
     if isinstance(begun, Posterior):
-        m = jax.jit(moments)(observe(ready, how.form), hyper, transposed(match(begun, ready, hyper, K), how.form))
+        m = jax.jit(moments)(seen, problem.priors, seen.labels.hold(match(begun, problem)))
     else:
-        m = first_moments(fill(begun, data, priors, K, key, init), ready, ready.X.dtype, how.form)
-    zero = jnp.zeros((), ready.X.dtype)
-    state = State(m, _placeholder(ready, hyper, m), None, zero, zero, zero - 1)
-    return temper(observe(ready, how.form), hyper, state, how.tempering) if unknown and how.tempering else state
+        means = fill(begun, data, priors, problem.rank, how.key, how.init, how.lam_start)
+        m = first_moments(means, problem.data, seen.labels)
+    zero = jnp.zeros((), problem.dtype)
+    state = State(m, _placeholder(seen, problem.priors, m), None, zero, zero, zero - 1)
+    return seen, anneal(seen, problem.priors, state, labels.annealing) if labels.annealing else state
 
 
-def _warm(data: Data, ready: Data, priors: Priors, K: int, key: Any, start: Start | None, how: Labelling) -> Posterior:
-    """What the labelled samples say, and the others under it."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # a start need not have converged
-        warnings.simplefilter("ignore", DeadComponentsWarning)  # which the run itself will warn of
-        fit = run(labelled(data), priors, key=key, start=start, init=str(how.warm_start), rank=K, tol=1e-5)
-    return joined(data, ready, fit, priors)
+def _warm(problem: Problem, data: Data, priors: Priors, how: Beginning, labels: Labelling) -> Posterior:
+    """Return a fit to the labelled samples, and the unlabelled ones folded in under it."""
+    some, part = labelled(data), problem.with_data(labelled(problem.data))
+    alone = how._replace(init=str(labels.warm_start), labels=None)
+    with quiet():  # a start need not have converged, and the run itself will warn of unused components
+        seen, state = _begin(part, some, priors, alone)
+        fit = run_one(seen, part.priors, state, Schedule(priors, 300, 1e-5, True, None))
+    return joined(problem, fit)
 
 
-def _placeholder(data: Data, priors: Priors, m: Moments) -> Transposed:
-    """Factors of the shapes that a sweep gives them: their scales are only as large as the priors make them."""
-    shapes, _ = jax.eval_shape(lambda: sweep(observe(data, _form(m, data)), priors, m))
+def _placeholder(data: Observations, priors: Priors, m: Moments) -> Transposed:
+    """Return factors of the shapes that a sweep gives them: their scales are only as large as the priors make them."""
+    shapes, _ = jax.eval_shape(sweep, data, priors, m)
     factors: Transposed = jax.tree.map(lambda s: jax.device_put(np.ones(s.shape, s.dtype)), shapes)
     return factors
 
 
 def step(data: Data, priors: Priors, state: State) -> tuple[State, float]:
-    """One plain sweep: the next state, and the bound of the state given (meaningless before the first sweep)."""
+    """Make one plain sweep; return the next state, and the bound of the state given (meaningless before the first)."""
     if not isinstance(state, State):
         raise ValueError(f"expected a State, as made by cavi.init; got {type(state).__name__}")
-    seen, hyper, state = _see(data, priors, state)
-    state, bounds = jax.jit(plain)(seen, hyper, state)
+    problem = Problem(data, priors, state.moments.T.shape[0])
+    seen = observe(problem.data, _form(state.moments))
+    state, bounds = jax.jit(plain)(seen, problem.priors, state)
     return state, float(bounds.kept)
 
 
-def _see(data: Data, priors: Priors, state: State, learn: Learn | None = None) -> tuple[Observed, Priors, State]:
-    """What sweeps read, and the state with room for what they learn; the copy of X that was prepared does not stay."""
-    data, priors, K = prepare(data, priors, state.moments.T.shape[0])
-    if learn is not None:
-        of_V = rate_shape(priors.coefficients, data, K) or (K, data.num_samples)
-        tied = tie(priors, learn, {"dictionary": (data.num_features, K), "coefficients": of_V})
-        state = state._replace(factors=_placeholder(data, tied, state.moments), priors=tied)
-    return observe(data, _form(state.moments, data)), priors, state
-
-
-def _form(m: Moments, data: Data) -> str:
-    """The form of q that moments are of; of known labels both are the same."""
+def _form(m: Moments) -> str:
+    """Return the form of q that moments have; with known labels either will do."""
     return "mean_field" if m.labels is None or m.labels.rows is None else "structured"
+
+
+def _with_ties(problem: Problem, seen: Observations, state: State, learn: Learn | None) -> State:
+    """Return the state with room for learned hyperparameters."""
+    if learn is None:
+        return state
+    data, priors, K = problem
+    of_V = rate_shape(priors.coefficients, data, K) or (K, data.num_samples)
+    tied = tie(priors, learn, {"dictionary": (data.num_features, K), "coefficients": of_V})
+    return state._replace(factors=_placeholder(seen, tied, state.moments), priors=tied)
 
 
 def run(
@@ -122,6 +160,7 @@ def run(
     key: Array | None = None,
     start: Start | Posterior | Fit | None = None,
     init: str = "random",
+    lam_start: str = "prior",
     rank: int | None = None,
     max_steps: int = 300,
     tol: float | None = 1e-6,
@@ -134,24 +173,25 @@ def run(
 
     Args:
         data: as made by `as_data`.
-        priors: what is believed about T and V; their shapes fix the rank, or `rank` does.
+        priors: the priors of T and V; their shapes fix the rank, or `rank` does.
         key: a JAX key for the random start; not needed when `start` gives T and V.
-        start: means from `cavi.start` or `cavi.start_at_shape`, or a `Fit` or `Posterior` to go on from.
-        init: how what `start` leaves open is filled: "random" (the paper's) or "groups" (T from samples of the
-            group each component is bound to). They lead to different optima.
+        start: means from `cavi.start`, or a `Fit` or `Posterior` to resume from.
+        init: the initialisation of what `start` leaves open: "random" (the paper's) or "groups" (T from samples of the
+            group that each component is bound to). They lead to different optima.
+        lam_start: where λ starts unless `start` gives it: "prior", its prior mean aˡ∘bˡ, as in the paper's program; or
+            "shape", aˡ, a far weaker start. They lead to different optima, too.
         rank: the number of components, where the priors' shapes leave it open.
         max_steps: sweeps at most.
         tol: stop when the bound changes by less than this, relatively, in one sweep; None for all sweeps.
         accelerate: momentum on E[log T], E[log V], log Σ E[V] and log E[λ], and the scale step, for several times fewer
-            sweeps (`make bench` counts them). A sweep after which the bound is lower is dropped and momentum begins
-            anew, so what is kept never falls, but for rounding; a dropped sweep counts as a sweep. `elbo` then holds,
-            but for its last entry, the bound with q(S) as the sweep left it: valid, and below the one with q(S) at
-            its optimum.
-        learn: which hyperparameters are learned with the factors, once a sweep, as made by `cavi.learn`; the fit's
-            `priors` are then the learned ones, and what the bounds are with. None for none.
-        labels: how labels that are unknown are learned, as made by `cavi.labelling`, which says what None does; without
-            such labels it does not matter. `init` is then for fits without a warm start. What is found is in
-            `fit.posterior.z` and `fit.posterior.labels`; the sweeps that led there are not in `elbo`.
+            sweeps (`make bench` counts them). A sweep that lowers the bound is dropped and momentum starts again, so
+            the bound never falls, except by rounding; a dropped sweep counts as a sweep. `elbo` then holds, except for
+            its last entry, the bound with q(S) as the sweep left it: valid, and below the one with q(S) at its optimum.
+        learn: hyperparameters to learn with the factors, once a sweep, as made by `cavi.learn`; the fit's `priors` are
+            then the learned ones, and the bounds belong to them. None for none.
+        labels: how the labels of unlabelled samples are learned, as made by `cavi.labelling`, whose defaults None
+            takes. With a warm start, `init` has no effect. The result is in `fit.posterior.z` and
+            `fit.posterior.labels`; the sweeps of the warm start are not in `elbo`.
         callback: called with the `Fit` so far about every 25 sweeps, for progress and checkpoints.
 
     >>> from gsnmf.model import Gamma, Priors, as_data
@@ -164,23 +204,23 @@ def run(
     >>> run(data, priors, key=jax.random.key(0)).posterior.z[4].argmax().item()
     0
 
-    Returns a `Fit`. With `accelerate=False, tol=None` it is exactly the paper's sweep, `max_steps` times; where labels
-    are unknown, after what `labels` says of the start. A run that does not reach its tolerance says so in `converged`,
-    `message` and one `ConvergenceWarning`; one in which components came to explain nothing says so in a
-    `DeadComponentsWarning` (see `in_use` and `prune`).
+    Returns a `Fit`. With `accelerate=False, tol=None` it is exactly the paper's sweep, `max_steps` times; with
+    unlabelled samples, after the warm start of `labels`. A run that does not reach its tolerance says so in `status`,
+    `converged`, `message` and one `ConvergenceWarning`; unused components are reported in a `DeadComponentsWarning`
+    (see `in_use` and `prune`).
     """
     _check_options(max_steps, tol, accelerate, learn, labels)
     if callback is not None and not callable(callback):
         raise ValueError(f"expected callback to be a function of a Fit; got {callback!r}")
-    state = _init(data, priors, key=key, start=start, init=init, rank=rank, labels=labels)
-    seen, hyper, state = _see(data, priors, state, learn)
-    plan = Plan(priors, max_steps, tol, accelerate, learn)
-    fit = run_one(seen, hyper, state, plan, callback)._replace(data=fingerprint(data))
+    begun = start.posterior if isinstance(start, Fit) else start
+    problem = _problem(data, priors, rank, begun)
+    seen, state = _begin(problem, data, priors, Beginning(key, begun, init, lam_start, labels))
+    state, hyper = _with_ties(problem, seen, state, learn), problem.priors
+    del problem  # sweeps read X in their own layout: the copy in the problem need not stay
+    schedule = Schedule(priors, max_steps, tol, accelerate, learn)
+    fit = run_one(seen, hyper, state, schedule, callback)._replace(data=fingerprint(data))
     _warn([fit], [data], tol)
     return fit
-
-
-_init = init  # `run` has an argument of that name
 
 
 def run_many(
@@ -190,6 +230,7 @@ def run_many(
     keys: Array | Sequence[Array],
     start: Start | None = None,
     init: str = "random",
+    lam_start: str = "prior",
     rank: int | None = None,
     max_steps: int = 300,
     tol: float | None = 1e-6,
@@ -198,14 +239,15 @@ def run_many(
     labels: Labelling | None = None,
     batch: bool | None = None,
 ) -> list[Fit]:
-    """One fit for each key: restarts on the same data, or folds of equal shape.
+    """Fit once for each key: restarts on the same data, or folds of equal shape.
 
     Args:
         data: one for all keys, or one for each, all of the same shape with the same groups.
         priors: the same for all.
         keys: JAX keys, as from `jax.random.split`.
-        start: as in `run`, the same for all; likewise init, rank, max_steps, tol and accelerate.
+        start: as in `run`, the same for all.
         init: as in `run`.
+        lam_start: as in `run`.
         rank: as in `run`.
         max_steps: as in `run`.
         tol: as in `run`.
@@ -213,12 +255,12 @@ def run_many(
         learn: as in `run`; each fit learns its own.
         labels: as in `run`.
         batch: whether all fits are one batch under `jax.vmap`, each sweep one call for all of them, or are made one
-            after another. None takes what is cheapest: a batch on accelerators, one after another on CPUs, where
-            the products of one fit occupy all cores already and a batch has to be compiled anew for every size
-            (`make bench` shows both).
+            after another. None takes the cheaper way: a batch on accelerators, one after another on CPUs, where the
+            products of one fit occupy all cores already and a batch has to be compiled for every size (`make bench`
+            shows both).
 
-    Returns the fits in the order of the keys. All that did not converge give one warning together, and so do all with
-    dead components.
+    Returns the fits in the order of the keys. One warning covers all that did not converge, and one all with unused
+    components.
 
     >>> from gsnmf.model import Gamma, Priors, as_data
     >>> data, priors = as_data([[3.0, 1.0], [0.0, 2.0]]), Priors(Gamma(1.0, 1.0), Gamma(1.0, 1.0))
@@ -231,40 +273,60 @@ def run_many(
     if not keys:
         raise ValueError("expected several keys, jax.random.split(key, n); got none, or a single one")
     shared = isinstance(data, Data)
-    datas: list[Any] = [data] if isinstance(data, Data) else list(data) if isinstance(data, (list, tuple)) else [None]
-    if not all(isinstance(d, Data) for d in datas):
-        raise ValueError(f"expected Data, as made by as_data, or a list of them; got {type(data).__name__}")
-    shapes = {(*d.X.shape, tuple(d.names.group.tolist()), int((~d.known).sum()), _prior_of_labels(d)) for d in datas}
-    if not shared and (len(datas) != len(keys) or len(shapes) > 1):
-        raise ValueError(
-            f"expected one Data, or {len(keys)} of one shape with the same groups (features, samples, groups, samples "
-            f"without a label, the prior of labels); got {len(datas)} of {sorted(shapes, key=str)}"
-        )
+    given = _check_datas(data, len(keys))
+    datas = _alike(given)
     batched = jax.default_backend() != "cpu" if batch is None else batch
-    if len({d.mask is None for d in datas}) > 1:  # then all have one
-        datas = [d if d.mask is not None else d._replace(mask=np.ones(d.X.shape, bool)) for d in datas]
-    if len({d.several is None for d in datas}) > 1:  # likewise
-        datas = [d._replace(labels=with_several(d)) for d in datas]
-    of = [datas[0]] * len(keys) if shared else datas
-    options = {"start": start, "init": init, "rank": rank, "labels": labels}
-    states = [_init(d, priors, key=k, **options) for d, k in zip(of, keys, strict=True)]  # type: ignore[arg-type]  # each
-    seen, hypers, ready = zip(*(_see(d, priors, states[0], learn) for d in datas), strict=True)
-    states = [state._replace(factors=ready[0].factors, priors=ready[0].priors) for state in states]
-    plan = Plan(priors, max_steps, tol, accelerate, learn)
+    begun: Any = start.posterior if isinstance(start, Fit) else start
+    problems = [_problem(d, priors, rank, begun) for d in datas]
+    observed: list[Observations] = []
+    states: list[State] = []
+    for n, key in enumerate(keys):
+        one = 0 if shared else n
+        beginning = Beginning(key, begun, init, lam_start, labels)
+        seen, state = _begin(problems[one], datas[one], priors, beginning)
+        observed += [seen] if len(observed) <= one else []
+        states.append(_with_ties(problems[one], seen, state, learn))
+    hyper = problems[0].priors
+    del problems
+    schedule = Schedule(priors, max_steps, tol, accelerate, learn)
     if batched:
-        together = seen[0] if shared else _stack(seen)
-        fits = run_batch(together, hypers[0], _stack(states), plan, shared)
+        together = observed[0] if shared else _stack(observed)
+        fits = run_batch(together, hyper, _stack(states), schedule, shared)
     else:
-        pairs = zip(seen * len(keys) if shared else seen, states, strict=True)
-        fits = [run_one(d, hypers[0], s, plan) for d, s in pairs]
-    marks = [fingerprint(d) for d in ([data] if isinstance(data, Data) else data)]
-    fits = [fit._replace(data=mark) for fit, mark in zip(fits, marks * len(keys) if shared else marks, strict=True)]
+        pairs = zip(observed * len(keys) if shared else observed, states, strict=True)
+        fits = [run_one(seen, hyper, state, schedule) for seen, state in pairs]
+    of = given * len(keys) if shared else given
+    marks = [fingerprint(d) for d in given] * (len(keys) if shared else 1)
+    fits = [fit._replace(data=mark) for fit, mark in zip(fits, marks, strict=True)]
     _warn(fits, of, tol)
     return fits
 
 
+def _check_datas(data: Any, number: int) -> list[Data]:
+    """Return one `Data`, or one for each key if all have one shape."""
+    datas: list[Any] = [data] if isinstance(data, Data) else list(data) if isinstance(data, (list, tuple)) else [None]
+    if not all(isinstance(d, Data) for d in datas):
+        raise ValueError(f"expected Data, as made by as_data, or a list of them; got {type(data).__name__}")
+    shapes = {(*d.matrix.shape, tuple(d.names.group.tolist()), d.num_unlabelled, _prior_of_labels(d)) for d in datas}
+    if not isinstance(data, Data) and (len(datas) != number or len(shapes) > 1):
+        raise ValueError(
+            f"expected one Data, or {number} of one shape with the same groups (features, samples, groups, unlabelled "
+            f"samples, the prior of labels); got {len(datas)} of {sorted(shapes, key=str)}"
+        )
+    return datas
+
+
+def _alike(datas: list[Data]) -> list[Data]:
+    """Return the data such that all have a mask, and state multi-label samples, if one does."""
+    if len({d.mask is None for d in datas}) > 1:
+        datas = [d if d.mask is not None else d._replace(mask=np.ones(d.matrix.shape, bool)) for d in datas]
+    if len({d.several is None for d in datas}) > 1:
+        datas = [d._replace(labels=with_several(d)) for d in datas]
+    return datas
+
+
 def _prior_of_labels(data: Data) -> str:
-    """What kind of prior unknown labels have, in words."""
+    """Return the kind of prior of unlabelled samples, in words."""
     u = None if data.labels is None else data.labels.dirichlet
     return "weights" if u is None else f"Dirichlet of {np.shape(u)}"
 
@@ -288,8 +350,8 @@ def _check_options(
 
 
 def _warn(fits: list[Fit], datas: list[Data], tol: float | None) -> None:
-    """One warning for all that did not reach their tolerance, or whose bound is not finite; one for dead components."""
-    late = [fit for fit in fits if not (fit.converged if tol is not None else np.isfinite(fit.elbo).all())]
+    """Warn once of fits that did not reach their tolerance or are not finite, and once of unused components."""
+    late = [fit for fit in fits if not (fit.converged if tol is not None else fit.is_finite)]
     if late:
         count = f"{len(late)} of {len(fits)} fits did not converge. " if len(fits) > 1 else ""
         warnings.warn(count + late[0].message, ConvergenceWarning, stacklevel=3)

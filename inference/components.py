@@ -1,4 +1,4 @@
-"""Which components live, a word about those that do not, and a fit without them."""
+"""Detect, report and prune unused components."""
 
 from __future__ import annotations
 
@@ -16,27 +16,26 @@ from ..model.missing import fingerprint
 from ..model.priors import Gamma, Priors, canonical
 from ..model.special import exp_digamma
 from .bound import bound
-from .posterior import Fit, Posterior, rank_of
+from .posterior import Fit, Posterior
+from .results import rank_of
+from .warning import DeadComponentsWarning
 
 SHOWN = 5  # dead components that a warning names
 
 
-class DeadComponentsWarning(UserWarning):
-    """Some components explain nothing."""
-
-
 def in_use(posterior: Posterior, data: Data | None = None) -> NDArray[np.bool_]:
-    """Whether each component explains anything: Σ_ν exp E[log t] Σ_τ exp E[log v] ≥ ½ Σ_ν E[t] Σ_τ E[v].
+    """Return whether each component explains anything: Σ_ν exp E[log t] Σ_τ exp E[log v] ≥ ½ Σ_ν E[t] Σ_τ E[v].
 
-    q(S) goes by exp E[log ·], so that the left side is about what it allots to the component of the counts in X; the
-    right one is half of what the component is expected to cause. Where there are counts, both products are alike. With
-    none, q(t) and q(v) are as wide as priors: for aᵗ < 1 the left one is at most a third. Unused is also what is
-    expected to cause less than a thousandth of the mean over components: all that factors without a width (MAP) show.
+    q(S) depends on exp E[log ·], so that the left side is about the number of counts in X that it allots to the
+    component; the right side is half of what the component is expected to cause. With counts, both products are
+    similar. Without, q(t) and q(v) are as wide as priors: for aᵗ < 1 the left side is at most a third. A component is
+    also unused if it is expected to cause less than a thousandth of the mean over components, which is the only sign in
+    factors without a width (MAP).
 
     Args:
         posterior: as in `Fit`.
-        data: what it was fitted to; only needed where a mask hides whole features or samples, whose factors stay as
-            wide as priors whatever the component explains: the sums leave them out.
+        data: the data that it was fitted to; only needed if a mask hides whole features or samples, whose factors stay
+            as wide as priors whatever the component explains: the sums leave them out.
 
     >>> from gsnmf.model import Gamma
     >>> T, V = Gamma(np.array([[90.0, 0.6]]), np.ones((1, 2))), Gamma(np.array([[50.0], [1.0]]), np.ones((2, 1)))
@@ -50,7 +49,7 @@ def in_use(posterior: Posterior, data: Data | None = None) -> NDArray[np.bool_]:
 
 
 def _counts(posterior: Posterior, data: Data | None) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Both products of `in_use`, by component. By NumPy: JAX would compile them for every new shape."""
+    """Return both products of `in_use`, by component, by NumPy: JAX would compile them for every new shape."""
 
     def means(q: Any) -> tuple[NDArray[Any], NDArray[Any]]:
         if isinstance(q, Gamma):
@@ -61,8 +60,8 @@ def _counts(posterior: Posterior, data: Data | None) -> tuple[NDArray[Any], NDAr
     pairs = list(zip(*map(means, posterior[:2]), strict=True))
     if data is not None and data.mask is not None:
         size = len(pairs[0][0]), len(pairs[0][1].T)
-        if data.X.shape != size:
-            raise ValueError(f"expected the data that were fitted, features × samples {size}; got {data.X.shape}")
+        if data.matrix.shape != size:
+            raise ValueError(f"expected the data that were fitted, features × samples {size}; got {data.matrix.shape}")
         features, samples = (np.asarray(data.mask, bool).any(axis) for axis in (1, 0))
         pairs = [(T[features], V[:, samples]) for T, V in pairs]
     allotted, expected = (T.sum(axis=0) * V.sum(axis=1) for T, V in pairs)
@@ -70,11 +69,11 @@ def _counts(posterior: Posterior, data: Data | None) -> tuple[NDArray[Any], NDAr
 
 
 def warn_of_dead(fits: Sequence[Fit], datas: Sequence[Data], stacklevel: int = 2) -> None:
-    """One `DeadComponentsWarning` for all of these fits in which components explain nothing.
+    """Warn once, by a `DeadComponentsWarning`, of all fits in which components explain nothing.
 
     Args:
-        fits: those with a bound that is not finite are passed over.
-        datas: what each was fitted to.
+        fits: those whose bound is not finite are skipped.
+        datas: the data that each was fitted to.
         stacklevel: as in `warnings.warn`, counted from the caller.
     """
     used = [in_use(fit.posterior, data) for fit, data in zip(fits, datas, strict=True) if np.isfinite(fit.elbo[-1])]
@@ -93,18 +92,17 @@ def warn_of_dead(fits: Sequence[Fit], datas: Sequence[Data], stacklevel: int = 2
 
 
 def prune(fit: Fit, data: Data) -> Fit:
-    """The fit without its dead components, its bound no lower but for rounding, and mostly a little higher.
+    """Return the fit without its unused components, its bound not lower except by rounding, and mostly a little higher.
 
     Component i owns −Σ_ν E[t] Σ_τ E[v] − KL(q(t_i)‖p) − KL(q(v_i)‖p) − KL(q(λ_i)‖p) of the bound, and its part of
-    Σ x log M. The latter is about the counts allotted to it: next to none, if it is dead. The former is what it costs
-    to have: about ½ Σ_c log(1 + N_c/aˡ_ic) under a `GroupSparse` prior of large scale, as q(v_i) q(λ_i) cannot depend
-    on each other as v and λ do a priori; more under a `Gamma` prior, where it is T and V that cannot. The bound rises
-    by that: with fewer components the model says as much about X at less cost. Were it to fall by more than rounding,
-    unused components are put back until it does not, those with most counts first.
+    Σ x log M. The latter is about the counts allotted to it: almost none, if it is unused. The former is its cost:
+    about ½ Σ_c log(1 + N_c/aˡ_ic) under a `GroupSparse` prior of large scale, because q(v_i) and q(λ_i) cannot depend
+    on each other as v and λ do a priori; more under a `Gamma` prior, for T and V. The bound rises by that cost. If it
+    fell by more than rounding, unused components would be put back until it does not, those with most counts first.
 
     Args:
         fit: of `cavi.run`, with its `priors`.
-        data: what it was fitted to.
+        data: the data that it was fitted to.
 
     Returns a fit to the same data under the priors in its `priors`, whose component axes are shorter; the other
     factors are as they were, `elbo` ends with the bound of what is left, and `message` says what was done.
@@ -118,10 +116,11 @@ def prune(fit: Fit, data: Data) -> Fit:
     '1 of 2 components were left out, bound +0.984.'
     """
     if not isinstance(fit, Fit) or fit.priors is None or fit.bound != "augmented":
-        raise ValueError("expected a Fit of cavi.run, with its priors; got another one, or one without")
+        kind = f"a Fit of the {fit.bound} bound" if isinstance(fit, Fit) else type(fit).__name__
+        raise ValueError(f"expected a Fit of cavi.run, with its priors; got {kind}")
     if fit.data not in (None, fingerprint(data)):
-        raise ValueError("expected the data that the fit was made from; got others, or others hidden")
-    used, before = in_use(fit.posterior, data), bound(data, fit.priors, fit.posterior)
+        raise ValueError("expected the data that the fit was made from; got data of another checksum, or another mask")
+    used, before = in_use(fit.posterior, data), bound(fit, data)
     if not np.isfinite(before):
         raise ValueError(f"expected a fit with a finite bound; got {before}")
     rounding = 16 * float(np.finfo(jnp.result_type(float)).eps) * abs(before)
@@ -129,7 +128,7 @@ def prune(fit: Fit, data: Data) -> Fit:
     while not kept.all():
         if kept.any():
             posterior, priors = without(fit.posterior, fit.priors, kept)
-            after = bound(data, priors, posterior)
+            after = bound(posterior, data, priors)
             if after >= before - rounding:
                 said = f"{(~kept).sum()} of {len(kept)} components were left out, bound {after - before:+.3g}."
                 elbo, message = np.append(fit.elbo[:-1], after), f"{fit.message} {said}"
@@ -139,7 +138,7 @@ def prune(fit: Fit, data: Data) -> Fit:
 
 
 def without(posterior: Posterior, priors: Priors, kept: NDArray[np.bool_]) -> tuple[Posterior, Priors]:
-    """Factors and priors of some components alone; hyperparameters without an axis of components stay as they are.
+    """Return factors and priors of some components; hyperparameters without an axis of components stay as they are.
 
     Args:
         posterior: Gamma factors.

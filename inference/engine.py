@@ -1,4 +1,4 @@
-"""Runs of sweeps: the plain one, the one with momentum, and the loop around either."""
+"""Runs of sweeps: plain ones, accelerated ones, and the loop around them."""
 
 from __future__ import annotations
 
@@ -12,25 +12,26 @@ import numpy as np
 
 from ..model.priors import Priors
 from ..model.types import Array
-from .bound import moved_log_ratio, prior_terms
-from .hyper import Learn, relearn, report
-from .observed.dense import Observed
-from .posterior import Fit, Posterior, Transposed
-from .sweep import Moments, extrapolate, moments, rescale, sweep
+from .bound import prior_terms
+from .hyper import Learn, learned_priors, relearn
+from .moments import Moments, Transposed
+from .observations import Observations
+from .posterior import Fit, Posterior
+from .sweep import extrapolate, moments, rescale, sweep
 
 CHUNK = 25  # sweeps between two looks by the host: progress, Ctrl-C, checkpoints
 
 
 class State(NamedTuple):
-    """Where a run stands, and all it needs to go on.
+    """The state of a run, from which it can resume.
 
-    moments: what the next sweep reads; in an accelerated run, where momentum carried them.
+    moments: what the next sweep reads; in an accelerated run, as carried on by momentum.
     factors: the factors after the last sweep.
     reached: their own moments, in an accelerated run; None in a plain one.
     terms: their bound without Σ x log(M/x), which takes M: in a plain run the next sweep forms it anyway.
     bound: their bound with q(S) as the sweep left it, in an accelerated run; in a plain one, that of the state before.
-    momentum: sweeps since momentum began: −1 before the first and in a plain run, 0 where it was just lost.
-    priors: those that were learned so far, which `terms` and `bound` are with; None where none are learned.
+    momentum: sweeps since momentum began: −1 before the first and in a plain run, 0 where it was just reset.
+    priors: the priors learned so far, which `terms` and `bound` belong to; None if none are learned.
     """
 
     moments: Moments
@@ -58,35 +59,35 @@ class Bounds(NamedTuple):
     optimum: Array
 
 
-def plain(data: Observed, priors: Priors, state: State, learn: Learn | None = None) -> tuple[State, Bounds]:
-    """The paper's sweep. M = g_T g_V of the state given is formed by it, and completes that state's bound.
+def plain(data: Observations, priors: Priors, state: State, learn: Learn | None = None) -> tuple[State, Bounds]:
+    """Make the paper's sweep. It forms M = g_T g_V of the state given, which completes that state's bound.
 
-    What is learned of the priors is learned after it, and the state's own priors are read in place of those given.
+    Hyperparameters are learned after it, and the state's own priors are read in place of those given.
     """
     priors = priors if learn is None else state.priors
     q, S = sweep(data, priors, state.moments)
     elbo = state.terms + S.log_ratio
     m = moments(data, priors, q)
     learned = None if learn is None else relearn(priors, learn, q, m)
-    terms = data.base + prior_terms(data, learned or priors, q)
+    terms = data.X.base + prior_terms(data, learned or priors, q)
     return State(m, q, None, terms, elbo, state.momentum, learned), Bounds(elbo, elbo)
 
 
-def accelerated(data: Observed, priors: Priors, state: State, learn: Learn | None = None) -> tuple[State, Bounds]:
-    """A sweep from where momentum carried the moments, the scale step, and a look whether the bound rose.
+def accelerated(data: Observations, priors: Priors, state: State, learn: Learn | None = None) -> tuple[State, Bounds]:
+    """Make a sweep from where momentum carried the moments, then the scale step; keep both if the bound rose.
 
     The sweep's own q(S) gives a valid bound for its factors without a further product. If that is below the last
-    one, the sweep is dropped, its factors with it and what it learned of priors, and momentum begins anew with a plain
-    sweep from the last good ones. A plain sweep, the scale step and learning cannot lower the bound, so what is kept
-    never falls, but for rounding.
+    one, the sweep is dropped, with its factors and learned priors, and momentum starts again with a plain sweep from
+    the last good factors. A plain sweep, the scale step and learning cannot lower the bound, so the bound never falls,
+    except by rounding.
     """
     priors = priors if learn is None else state.priors
     q, S = sweep(data, priors, state.moments)
     q = rescale(data, priors, q)
     m = moments(data, priors, q)
     learned = None if learn is None else relearn(priors, learn, q, m)
-    terms = data.base + prior_terms(data, learned or priors, q)
-    elbo = terms + moved_log_ratio(S, state.moments, m)
+    terms = data.X.base + prior_terms(data, learned or priors, q)
+    elbo = terms + data.labels.moved(S, state.moments, m)
     good = (elbo >= state.bound) | (state.momentum <= 0)
     momentum = jnp.where(good, state.momentum + 1, 0)
     before = state.factors, state.reached, state.terms, state.bound, state.priors
@@ -96,10 +97,10 @@ def accelerated(data: Observed, priors: Priors, state: State, learn: Learn | Non
 
 
 class Progress(NamedTuple):
-    """What a chunk of sweeps leaves behind, besides its state.
+    """The record of a chunk of sweeps, besides its state.
 
     last: the bound before the last sweep.
-    n: how many sweeps it made.
+    n: the number of its sweeps.
     stop: whether the tolerance was met, or the bound was not finite.
     record: the bounds before each of them.
     optimum: the bound before the first with q(S) at its optimum, as `Bounds` says.
@@ -114,7 +115,7 @@ class Progress(NamedTuple):
 
 @partial(jax.jit, static_argnames=("accelerate", "learn"))
 def advance(
-    data: Observed,
+    data: Observations,
     priors: Priors,
     state: State,
     done: Array,
@@ -147,8 +148,8 @@ def advance(
     return jax.lax.while_loop(ongoing, body, (state, begin))
 
 
-class Plan(NamedTuple):
-    """How a run goes; the fields are the arguments of `cavi.run` of those names, `priors` as they were given there."""
+class Schedule(NamedTuple):
+    """Options of a run, the arguments of `cavi.run` of those names; `priors` as they were given there."""
 
     priors: Priors
     max_steps: int
@@ -158,21 +159,25 @@ class Plan(NamedTuple):
 
 
 def run_one(
-    data: Observed, priors: Priors, state: State, plan: Plan, callback: Callable[[Fit], object] | None = None
+    data: Observations,
+    priors: Priors,
+    state: State,
+    schedule: Schedule,
+    callback: Callable[[Fit], object] | None = None,
 ) -> Fit:
-    """Sweep from this state until it has converged or made all its sweeps."""
-    each = partial(advance, accelerate=plan.accelerate, learn=plan.learn)
-    state, last, threshold = _begin(state, plan.tol, plan.accelerate)
+    """Run sweeps from this state until it has converged or made all its sweeps."""
+    each = partial(advance, accelerate=schedule.accelerate, learn=schedule.learn)
+    state, last, threshold = _begin(state, schedule.tol, schedule.accelerate)
     done, stop = 0, False
     elbos: list[np.ndarray] = []
 
     def fit() -> Fit:
-        """The result so far. The bound now is what one more sweep would form first."""
+        """Return the result so far. The bound now is what one more sweep would form first."""
         after, progress = each(data, priors, _own(state), 0, 1, last, threshold)
-        return _fit(_settled(state, after), elbos, progress.optimum, stop, plan)
+        return _fit(_settled(data, state, after), elbos, progress.optimum, stop, schedule)
 
-    while done < plan.max_steps and not stop:
-        state, progress = each(data, priors, state, done, plan.max_steps, last, threshold)
+    while done < schedule.max_steps and not stop:
+        state, progress = each(data, priors, state, done, schedule.max_steps, last, threshold)
         last, stop = progress.last, bool(progress.stop)
         done += int(progress.n)
         elbos.append(np.asarray(progress.record, float)[: int(progress.n)])
@@ -181,61 +186,57 @@ def run_one(
     return fit()
 
 
-def run_batch(data: Observed, priors: Priors, state: State, plan: Plan, shared: bool) -> list[Fit]:
-    """The same for several states at once, stacked along a first axis, as are the data unless they are `shared`."""
+def run_batch(data: Observations, priors: Priors, state: State, schedule: Schedule, shared: bool) -> list[Fit]:
+    """Run several states at once, stacked along a first axis, as are the data unless they are `shared`."""
     R = len(state.bound)
-    one = partial(advance, accelerate=plan.accelerate, learn=plan.learn)
+    one = partial(advance, accelerate=schedule.accelerate, learn=schedule.learn)
     each = jax.vmap(one, in_axes=(None if shared else 0, None, 0, 0, 0, 0, None))
-    state, last, threshold = _begin(state, plan.tol, plan.accelerate)
+    state, last, threshold = _begin(state, schedule.tol, schedule.accelerate)
     done, stop = np.zeros(R, int), np.zeros(R, bool)
     elbos: list[list[np.ndarray]] = [[] for _ in range(R)]
-    while ((done < plan.max_steps) & ~stop).any():
-        limit = np.where(stop, done, plan.max_steps)  # who has stopped makes no more sweeps
+    while ((done < schedule.max_steps) & ~stop).any():
+        limit = np.where(stop, done, schedule.max_steps)  # who has stopped makes no more sweeps
         state, progress = each(data, priors, state, done, limit, last, threshold)
         last, n = progress.last, np.asarray(progress.n)
         for r in range(R):
             elbos[r].append(np.asarray(progress.record[r], float)[: n[r]])
         done, stop = done + n, stop | np.asarray(progress.stop)
     after, progress = each(data, priors, _own(state), 0 * done, 0 * done + 1, last, threshold)
-    state = _settled(state, after)
+    state = _settled(data, state, after)
     states = [jax.tree.map(lambda x, r=r: x[r], state) for r in range(R)]
-    return [_fit(states[r], elbos[r], progress.optimum[r], bool(stop[r]), plan) for r in range(R)]
+    return [_fit(states[r], elbos[r], progress.optimum[r], bool(stop[r]), schedule) for r in range(R)]
 
 
 def _own(state: State) -> State:
-    """The state with its factors' own moments, not those that momentum made of them; the next sweep is kept."""
+    """Return the state with its factors' own moments, without momentum; the next sweep is kept."""
     return state if state.reached is None else state._replace(moments=state.reached, momentum=0 * state.momentum)
 
 
-def _settled(state: State, after: State) -> State:
-    """The state with q(z) at its optimum, which in the structured form the sweep after it finds first."""
-    labels, found, read = state.factors.labels, after.factors.labels, state.moments.labels
-    if labels is None or found is None or read is None or read.rows is None:
-        return state
-    return state._replace(factors=state.factors._replace(labels=labels._replace(z=found.z)))
+def _settled(data: Observations, state: State, after: State) -> State:
+    """Return the state with q(z) at its optimum, which in the structured form the sweep after it finds first."""
+    return state._replace(factors=data.labels.settle(state.factors, after.factors))
 
 
 @partial(jax.jit, static_argnames="sweeps")
-def temper(data: Observed, priors: Priors, state: State, sweeps: int) -> State:
-    """Plain sweeps with β from 0 towards 1, so that what is believed about labels grows sure but slowly."""
+def anneal(data: Observations, priors: Priors, state: State, sweeps: int) -> State:
+    """Return the state after plain sweeps with β from 0 towards 1, so that labels do not lock in early."""
 
     def one(state: State, beta: Array) -> tuple[State, None]:
-        tempered = data.unknown._replace(beta=beta)  # type: ignore[union-attr]  # else there is nothing to temper
-        return plain(data._replace(unknown=tempered), priors, state)[0], None
+        return plain(data._replace(labels=data.labels.temper(beta)), priors, state)[0], None
 
     return jax.lax.scan(one, state, jnp.linspace(0, 1, sweeps, endpoint=False, dtype=state.bound.dtype))[0]
 
 
 def _begin(state: State, tol: float | None, accelerate: bool) -> tuple[State, Array, Array]:
-    """The state with room for momentum or without, the bound before it, and the tolerance as a number."""
+    """Return the state with or without room for momentum, the bound before it, and the tolerance as a number."""
     state = state._replace(reached=state.moments if accelerate else None)
     dtype = state.bound.dtype
     return state, jnp.full(state.bound.shape, jnp.inf, dtype), jnp.full((), -1.0 if tol is None else tol, dtype)
 
 
-def _fit(state: State, elbos: list[np.ndarray], now: Array, stop: bool, plan: Plan) -> Fit:
-    """The result so far: the bounds before every sweep but the first, and the one now."""
-    tol = plan.tol
+def _fit(state: State, elbos: list[np.ndarray], now: Array, stop: bool, schedule: Schedule) -> Fit:
+    """Return the result so far: the bounds before every sweep except the first, and the one now."""
+    tol = schedule.tol
     before = np.concatenate(elbos)[1:]
     elbo = np.append(before, float(now))
     finite = np.isfinite(elbo)
@@ -250,5 +251,5 @@ def _fit(state: State, elbos: list[np.ndarray], now: Array, stop: bool, plan: Pl
         changes = np.abs(np.diff(before)) / abs(before[-1])
         change = changes[changes > 0][-1] if changes.any() else 0.0  # a dropped sweep changes nothing
         message = f"After {len(elbo)} sweeps the bound still changed by {change:.1e} of itself, above tol={tol:g}."
-    priors = report(plan.priors, state.priors, plan.learn)
-    return Fit(state.posterior, elbo, len(elbo), converged, message, learned=plan.learn is not None, priors=priors)
+    priors = learned_priors(schedule.priors, state.priors, schedule.learn)
+    return Fit(state.posterior, elbo, len(elbo), converged, message, learned=schedule.learn is not None, priors=priors)

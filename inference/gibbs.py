@@ -6,24 +6,24 @@ v_iτ  | S, T, λ ~ Gamma(1 + Σ_ν s, (λ_{i z_τ} + Σ_ν t)⁻¹)
 λ_ic  | V       ~ Gamma(aˡ + N_c, (1/bˡ + Σ_{τ∈c} v)⁻¹)
 γ_i             ~ γ^(A−1) exp(−Pγ − Q/γ),  (t_·i, v_i·, λ_i·) → (γt, v/γ, γλ)
 
-Labels that are unknown are drawn first in a sweep, and stand in Δ for the rest of it; π, if it has a prior, with the
-others:
+Labels of unlabelled samples are drawn first in a sweep, and stand in Δ for the rest of it; π, if it has a prior, with
+the others:
 
 z_τ   | V, λ, π ∝ π_τc Π_i p(v_iτ | λ_ic)
 π     | z       ~ Dirichlet(u + Σ_τ Δ_τ) if all share it, π_τ | z_τ ~ Dirichlet(u_τ + Δ_τ) else
 
-A sample of several labels has v_iτ ~ Exponential(Σ_c m_c λ_ic), the least of independent Exponential(m_c λ_ic). Which
-of them is the least depends on λ alone, w_iτ = c with probability ∝ m_c λ_ic; given w it is λ_ic that counts v_iτ, and
-all of them that have it in their sums:
+A multi-label sample has v_iτ ~ Exponential(Σ_c m_c λ_ic), the least of independent Exponential(m_c λ_ic). Which of them
+is the least depends on λ alone, w_iτ = c with probability ∝ m_c λ_ic; given w, λ_ic counts v_iτ, and all of them have
+it in their sums:
 
 λ_ic  | V, w    ~ Gamma(aˡ + Σ_τ [w_iτ = c], (1/bˡ + Σ_τ m_τc v_iτ)⁻¹)
 
-which is exact, for coefficients of shape 1; others are refused there.
+which is exact for coefficients of shape 1; others are refused.
 
 Hidden entries of X have no s, and Σ_τ v and Σ_ν t leave them out.
 
-The last is the scale move, generalised Gibbs on the group of scales with its Haar measure dγ/γ: the likelihood does not
-see it, and without it a chain creeps along that direction. A, P and Q are what the priors say of it.
+The last is the scale move, generalised Gibbs on the group of scales with its Haar measure dγ/γ: it does not change the
+likelihood, and without it a chain mixes slowly along that direction. A, P and Q come from the priors.
 """
 
 from __future__ import annotations
@@ -41,9 +41,10 @@ from ..model.conjugacy import moves_rates, require_closed_forms, scaling, update
 from ..model.data import Data
 from ..model.generative import group_sparse_nmf
 from ..model.priors import Gamma, Priors
-from ..model.problem import prepare, require_counts
+from ..model.problem import Problem, as_problem, require_counts
 from ..model.types import Array
-from ..model.unlabelled import have_single_label, label_logits, num_unlabelled, samples_without_label, with_labels
+from ..model.unlabelled import have_single_label, label_logits, unlabelled_samples, with_labels
+from .labels.unlabelled import labels_of
 from .scale import draw_scale
 
 Sites = dict[str, Array]
@@ -51,11 +52,11 @@ SITES = ("T", "V", "lam", "pi", "z")
 
 
 class GibbsState(NamedTuple):
-    """Where a chain stands.
+    """The state of a chain.
 
-    i: sweeps made.
-    z: the values of T, V and, if the family has it, lam; with labels that are unknown z, of every sample the index of
-        a group, and pi, if it has a prior.
+    i: the number of sweeps.
+    z: the values of T, V and, if the family has it, lam; with unlabelled samples also z, the index of a group for every
+        sample, and pi, if it has a prior.
     rng_key: for the next sweep.
     """
 
@@ -90,90 +91,93 @@ class Gibbs(MCMCKernel):
         return group_sparse_nmf
 
     @staticmethod
-    def _prepare(data: Data, priors: Priors, rank: int | None = None, augmented: bool = True) -> Any:
-        """From the arguments of the model; S is drawn whatever `augmented` says."""
-        return prepare(data, priors, rank)
+    def _problem(
+        data: Data | Problem, priors: Priors | None = None, rank: int | None = None, augmented: bool = True
+    ) -> Problem:
+        """Return the problem from the arguments of the model; S is drawn whatever `augmented` is."""
+        return as_problem(data, priors, rank)
 
     def init(
         self, rng_key: Array, num_warmup: int, init_params: Sites | None, model_args: tuple, model_kwargs: dict
     ) -> GibbsState:
-        """The state of one chain, or of several for several keys."""
-        data, priors, K = self._prepare(*model_args, **model_kwargs)
-        require_closed_forms(priors, "Gibbs sampling")
-        require_counts(data)
-        require_exponential(data, priors)
+        """Return the state of one chain, or of several for several keys."""
+        problem = self._problem(*model_args, **model_kwargs)
+        require_closed_forms(problem.priors, "Gibbs sampling")
+        require_counts(problem.data)
+        require_exponential(problem)
 
         def one(key: Array, z: Sites | None) -> GibbsState:
             begin, ahead = jax.random.split(key)
-            sites = draw_prior(begin, data, priors, K) if not z else first_labels(data) | z
+            sites = draw_prior(begin, problem) if not z else first_labels(problem.data) | z
             return GibbsState(jnp.zeros((), int), sites, ahead)
 
         return one(rng_key, init_params) if is_prng_key(rng_key) else jax.vmap(one)(rng_key, init_params)
 
     def sample(self, state: GibbsState, model_args: tuple, model_kwargs: dict) -> GibbsState:
-        """One sweep of one chain, or of all that the state holds."""
-        data, priors, _ = self._prepare(*model_args, **model_kwargs)
+        """Make one sweep of one chain, or of all that the state holds."""
+        problem = self._problem(*model_args, **model_kwargs)
 
         def one(state: GibbsState) -> GibbsState:
             now, ahead = jax.random.split(state.rng_key)
-            return GibbsState(state.i + 1, sweep(now, data, priors, state.z, self.scale_move), ahead)
+            return GibbsState(state.i + 1, sweep(now, problem, state.z, self.scale_move), ahead)
 
         return one(state) if is_prng_key(state.rng_key) else jax.vmap(one)(state)
 
 
-def sweep(key: Array, data: Data, priors: Priors, z: Sites, scale_move: bool = True) -> Sites:
-    """One draw of S, T, V and λ, each given the others, and the scale move.
+def sweep(key: Array, problem: Problem, z: Sites, scale_move: bool = True) -> Sites:
+    """Draw S, T, V and λ, each given the others, then make the scale move.
 
     Args:
         key: a JAX key.
-        data: as `prepare` leaves them, X whole numbers.
-        priors: as `prepare` leaves them.
+        problem: X holds whole numbers, which are read here because S shares them out.
         z: the values of the sites.
         scale_move: whether to end with it.
     """
+    priors = problem.priors
     dictionary, coefficients = priors
     thinning, units, scale = jax.random.split(key, 3)
-    labels, data = _update_labels(jax.random.fold_in(key, 3), data, coefficients, z)
+    labels, data = _update_labels(jax.random.fold_in(key, 3), problem.data, coefficients, z)
     S = thin(thinning, data.X, z["T"], z["V"])
-    lam = update(coefficients, z["V"], data)
+    lam = update(coefficients, z["V"], data.groups)
     shape = None if lam is None else lam.a + _least(jax.random.fold_in(key, 4), data, coefficients, z["lam"])
     # The shapes depend on S and on how many samples there are, not on the values of T, V and λ. So one call draws for
     # all three, and the scales are put in one after the other: JAX's sampler takes seconds to compile.
     shapes = [dictionary.shape + S.T, coefficients.shape + S.V] + ([] if shape is None else [shape])
     T, V, *rest = _standard_gammas(units, shapes + ([labels["pi"]] if "pi" in labels else []))
-    T = positive(T / (dictionary.rates() + _exposure(data.mask, z["V"].T)))
-    V = positive(V / (coefficients.rates(z.get("lam"), data) + _exposure(_turned(data.mask), T).T))
-    lam = update(coefficients, V, data)
-    z = {"T": T, "V": V} | ({} if lam is None else {"lam": positive(rest[0] * lam.b)})
+    T = keep_positive(T / (dictionary.rates() + _exposure(data.mask, z["V"].T)))
+    V = keep_positive(V / (coefficients.rates(z.get("lam"), data) + _exposure(_turned(data.mask), T).T))
+    lam = update(coefficients, V, data.groups)
+    z = {"T": T, "V": V} | ({} if lam is None else {"lam": keep_positive(rest[0] * lam.b)})
     z = rescale(scale, data, priors, z) if scale_move else z
     if "pi" in labels:  # a Dirichlet is Gammas over their sum
-        pi = positive(rest[-1])
+        pi = keep_positive(rest[-1])
         labels["pi"] = pi / pi.sum(axis=-1, keepdims=True)
     return z | labels
 
 
 def _update_labels(key: Array, data: Data, family: Any, z: Sites) -> tuple[Sites, Data]:
-    """z | V, λ, π and the concentrations of π | z, where labels are unknown; and the data with these labels."""
-    if num_unlabelled(data) == 0:
+    """Draw z | V, λ, π; return it, the concentrations of π | z, and the data with these labels."""
+    if data.num_unlabelled == 0:
         return {}, data
     drawn = jax.random.categorical(key, label_logits(family, z["lam"], z.get("pi"), z["V"], data), axis=1)
     return {"z": drawn} | _concentrations(data, drawn), with_labels(data, drawn)
 
 
 def _concentrations(data: Data, z: Array) -> Sites:
-    """u + Σ_τ Δ_τ over samples of one label, known or drawn; or u_τ + Δ_τ of each. Nothing if π is known."""
-    u: Any = data.labels.dirichlet  # type: ignore[union-attr]  # there are some
+    """Return u + Σ_τ Δ_τ over samples of one label, known or drawn; or u_τ + Δ_τ of each. Nothing if π is known."""
+    labels = labels_of(data)
+    u = labels.dirichlet
     if u is None:
         return {}
     membership = with_labels(data, z).membership
     if u.ndim == 2:
-        return {"pi": u + membership[samples_without_label(data)]}
-    counts = (have_single_label(data) | (data.labels.unknown > 0)).astype(u.dtype)  # type: ignore[union-attr]  # as above
+        return {"pi": u + membership[unlabelled_samples(data)]}
+    counts = (have_single_label(data) | (labels.unlabelled > 0)).astype(u.dtype)
     return {"pi": u + counts @ membership}
 
 
 def _least(key: Array, data: Data, family: Any, lam: Array) -> Array:
-    """Σ_τ ([w_iτ = c] − m_τc) over samples of several labels, in the shape of λ: `update` counts these evenly."""
+    """Return Σ_τ ([w_iτ = c] − m_τc) over multi-label samples, in the shape of λ: `update` counts these evenly."""
     if data.several is None:
         return jnp.zeros((), lam.dtype)
     C, several = data.num_groups, data.several > 0
@@ -193,25 +197,26 @@ def _least(key: Array, data: Data, family: Any, lam: Array) -> Array:
 
 
 def first_labels(data: Data) -> Sites:
-    """Where z and π start, if labels are unknown: a sweep draws z anew first thing, given π."""
-    if num_unlabelled(data) == 0:
+    """Return where z and π start, with unlabelled samples: a sweep draws z first, given π."""
+    if data.num_unlabelled == 0:
         return {}
     z = jnp.argmax(data.membership, axis=1)
     return {"z": z} | {site: u / u.sum(axis=-1, keepdims=True) for site, u in _concentrations(data, z).items()}
 
 
-def require_exponential(data: Data, priors: Priors) -> None:
-    """Refuse samples of several labels whose coefficients are not exponential: λ has no known conditional there."""
-    family = priors.coefficients
-    if data.several is not None and family.hyperprior is not None and not (np.asarray(family.shape) == 1).all():
+def require_exponential(problem: Problem) -> None:
+    """Raise for multi-label samples whose coefficients are not exponential: λ has no known conditional there."""
+    family = problem.priors.coefficients
+    several = problem.data.several is not None
+    if several and family.hyperprior is not None and not (np.asarray(family.shape) == 1).all():
         raise ValueError(
-            "expected coefficients of shape 1 for Gibbs sampling with several labels per sample; got "
-            f"{type(family).__name__} of another: mcmc.run_nuts takes it"
+            "expected coefficients of shape 1 for Gibbs sampling with multi-label samples; got "
+            f"{type(family).__name__} of shape {np.asarray(family.shape).ravel()[0]:g}: mcmc.run_nuts takes it"
         )
 
 
 class Counts(NamedTuple):
-    """What T and V need of S.
+    """Sums of S that T and V need.
 
     T: Σ_τ s, features × components.
     V: Σ_ν s, components × samples.
@@ -222,10 +227,10 @@ class Counts(NamedTuple):
 
 
 def thin(key: Array, X: Array, T: Array, V: Array) -> Counts:
-    """Share out X: s_i given s_1, ..., s_(i−1) is Binomial(x − Σ_{j<i} s_j, t_i v_i / Σ_{j≥i} t_j v_j).
+    """Share X out: s_i given s_1, ..., s_(i−1) is Binomial(x − Σ_{j<i} s_j, t_i v_i / Σ_{j≥i} t_j v_j).
 
-    One component at a time, so that no array of F×K×N is formed. Where a binomial costs as much as it does, the sum in
-    the denominator is cheap to form anew for each component; what a running difference leaves is rounding.
+    One component at a time, so that no array of F×K×N is formed. Compared with a binomial draw, the sum in the
+    denominator is cheap to compute for each component; a running difference would leave rounding errors.
     """
     K = T.shape[1]
     tiny = np.finfo(X.dtype).tiny
@@ -245,13 +250,13 @@ def thin(key: Array, X: Array, T: Array, V: Array) -> Counts:
 
 
 def rescale(key: Array, data: Data, priors: Priors, z: Sites) -> Sites:
-    """The scale move: (t_·i, v_i·, λ_i·) → (γt, v/γ, γλ) with γ_i from its exact conditional.
+    """Make the scale move: (t_·i, v_i·, λ_i·) → (γt, v/γ, γλ) with γ_i from its exact conditional.
 
-    A component stays where it is if the move would take a number of it out of those that the precision has: an exact
-    move still, of the posterior on those numbers.
+    A component stays if the move would overflow or underflow one of its numbers: the move is still exact, for the
+    posterior on the numbers that the precision has.
     """
     T, V, lam = z["T"], z["V"], z.get("lam")
-    gamma = draw_scale(key, *scaling(priors, _point(T), _point(V), None if lam is None else _point(lam), data))
+    gamma = draw_scale(key, *scaling(priors, _point(T), _point(V), None if lam is None else _point(lam), data.groups))
     moved = moves_rates(priors.coefficients)
 
     def move(gamma: Array) -> Sites:
@@ -264,14 +269,14 @@ def rescale(key: Array, data: Data, priors: Priors, z: Sites) -> Sites:
     return z | move(jnp.where(fits, gamma, 1))
 
 
-def draw_prior(key: Array, data: Data, priors: Priors, rank: int) -> Sites:
-    """The sites of the model, drawn from the prior."""
-    trace = handlers.trace(handlers.seed(group_sparse_nmf, key)).get_trace(data, priors, rank=rank)
+def draw_prior(key: Array, problem: Problem) -> Sites:
+    """Draw the sites of the model from the prior."""
+    trace = handlers.trace(handlers.seed(group_sparse_nmf, key)).get_trace(problem)
     return {name: trace[name]["value"] for name in SITES if name in trace}
 
 
 def _exposure(mask: Array | None, values: Array) -> Array:
-    """For every row of the mask the sum of those rows of values that were seen; one row for all without a mask."""
+    """Return the sum of observed rows of values for every row of the mask; one row for all without a mask."""
     return values.sum(axis=0, keepdims=True) if mask is None else mask @ values
 
 
@@ -280,17 +285,17 @@ def _turned(mask: Array | None) -> Array | None:
 
 
 def _point(values: Array) -> Gamma:
-    """What is known exactly, to who asks for a mean."""
+    """Return exact values as a Gamma with these means."""
     return Gamma(values, jnp.ones_like(values))
 
 
-def positive(values: Array) -> Array:
-    """A Gamma of small shape underflows to 0, where its density is infinite."""
+def keep_positive(values: Array) -> Array:
+    """Return values above 0: a Gamma of small shape underflows to 0, where its density is infinite."""
     return jnp.maximum(values, np.finfo(values.dtype).tiny)
 
 
 def _standard_gammas(key: Array, shapes: list[Array]) -> list[Array]:
-    """A matrix of Gamma(a, 1) for each matrix of a."""
+    """Draw a matrix of Gamma(a, 1) for each matrix of a."""
     flat = jax.random.gamma(key, jnp.concatenate([a.ravel() for a in shapes]))
     parts = jnp.split(flat, np.cumsum([a.size for a in shapes])[:-1])
     return [part.reshape(a.shape) for part, a in zip(parts, shapes, strict=True)]

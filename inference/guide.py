@@ -14,26 +14,27 @@ from numpyro.distributions import constraints
 
 from ..model.data import Data
 from ..model.generative import rate_plates
-from ..model.priors import Gamma, Priors, canonical, is_grouped
-from ..model.problem import require_counts
+from ..model.priors import Gamma, Priors
+from ..model.problem import Problem, as_problem, require_counts
 from ..model.types import Array
 from .factors import Correlated
-from .labels.unlabelled import form_of
-from .posterior import Factor, Fit, LabelPosterior, Posterior, factors_of
+from .observations import form_of
+from .posterior import Factor, Fit, LabelPosterior, Posterior
+from .results import factors_of
 
 
 def guide(posterior: Posterior | Fit, *, together: bool = False) -> Callable[..., dict[str, Array]]:
-    """The mean field q(T) q(V) q(λ) as a NumPyro guide for `group_sparse_nmf`, with the same sites and plates.
+    """Return the mean field q(T) q(V) q(λ) as a NumPyro guide for `group_sparse_nmf`, with the same sites and plates.
 
     Its parameters `T_a, T_b, V_a, V_b, lam_a, lam_b` (shapes and scales) start at the posterior's: `Trace_ELBO`,
     `Predictive` and `psis_diagnostic` see the posterior as it is, and `SVI` goes on from it. For the augmented model it
     also carries q(s_ν·τ) = Multinomial(x_ντ, g_T ∘ g_V / M) with g = exp E[log ·] of the same parameters.
 
-    Where labels are unknown z is drawn from q(z) and π, if it has a Dirichlet prior, from q(π), with the parameter
-    `pi_u`; q(z) is no parameter, so gradients of the others are right. In the structured form V and S are drawn given
-    z, and the parameters `V_given_a` and `V_given_b` stand for V's of these samples.
+    With unlabelled samples z is drawn from q(z) and π, if it has a Dirichlet prior, from q(π), with the parameter
+    `pi_u`; q(z) is not a parameter, so gradients of the others are right. In the structured form V and S are drawn
+    given z, and the parameters `V_given_a` and `V_given_b` stand for V's of these samples.
 
-    Factors of other kinds have their own fields for parameters, as `T_loc` and `T_scale`.
+    Factors of other kinds have their own fields as parameters, such as `T_loc` and `T_scale`.
 
     Args:
         posterior: a `Fit` or its posterior; the guide takes the arguments of the model.
@@ -55,22 +56,25 @@ def guide(posterior: Posterior | Fit, *, together: bool = False) -> Callable[...
     posterior = factors_of(posterior)
     (F, K), N = np.shape(posterior.T[0]), np.shape(posterior.V[0])[1]
 
-    def mean_field(data: Data, priors: Priors, rank: int | None = None, augmented: bool = False) -> dict[str, Array]:
-        if data.X.shape != (F, N):
-            raise ValueError(f"expected data of {F} features × {N} samples, as the posterior's; got {data.X.shape}")
-        if is_grouped(priors):
-            form_of(posterior, data)  # refuses one that says nothing of labels that are unknown
+    def mean_field(
+        data: Data | Problem, priors: Priors | None = None, rank: int | None = None, augmented: bool = False
+    ) -> dict[str, Array]:
+        shape = (data.data if isinstance(data, Problem) else data).matrix.shape
+        if shape != (F, N):
+            raise ValueError(f"expected data of {F} features × {N} samples, as the posterior's; got {shape}")
+        problem = as_problem(data, priors, K)
+        form_of(posterior, problem.data)  # raises if it has no q(z) for unlabelled samples
         lam = None if posterior.lam is None else _param("lam", posterior.lam)
         q = Posterior(_param("T", posterior.T), _param("V", posterior.V), lam)
         feature, sample = numpyro.plate("feature", F, dim=-2), numpyro.plate("sample", N, dim=-1)
         draws: dict[str, Array] = {}
         if posterior.labels is not None:
-            draws |= draw_shares(posterior.labels)
+            draws |= draw_proportions(posterior.labels)
             with sample:
                 draws["z"] = numpyro.sample("z", dist.Categorical(posterior.labels.z))
             if posterior.labels.V is not None:
                 given = _param("V_given", posterior.labels.V)
-                q = q._replace(V=_given(q.V, given, posterior.labels.unknown, draws["z"]))
+                q = q._replace(V=_given(q.V, given, posterior.labels.unlabelled, draws["z"]))
         sites = q.sites
         if isinstance(q.T, Correlated) or (together and isinstance(q.T, Gamma)):
             each = _together(sites)
@@ -79,20 +83,20 @@ def guide(posterior: Posterior | Fit, *, together: bool = False) -> Callable[...
         with feature, numpyro.plate("component", K, dim=-1):
             draws["T"] = numpyro.sample("T", each["T"])
         if q.lam is not None:
-            with rate_plates(canonical(priors).coefficients.axes, *q.lam[0].shape):
+            with rate_plates(problem.priors.coefficients.axes, *q.lam[0].shape):
                 draws["lam"] = numpyro.sample("lam", each["lam"])
         with numpyro.plate("component", K, dim=-2), sample:
             draws["V"] = numpyro.sample("V", each["V"])
         if augmented:
             with feature, sample:
-                draws["S"] = numpyro.sample("S", _counts(data, q))
+                draws["S"] = numpyro.sample("S", _counts(problem.data, q))
         return draws
 
     return mean_field
 
 
-def draw_shares(labels: LabelPosterior) -> dict[str, Array]:
-    """The site pi, if π has a prior."""
+def draw_proportions(labels: LabelPosterior) -> dict[str, Array]:
+    """Draw the site pi, if π has a prior."""
     if labels.pi is None:
         return {}
     u: Array = numpyro.param("pi_u", labels.pi, constraint=constraints.positive)
@@ -100,16 +104,16 @@ def draw_shares(labels: LabelPosterior) -> dict[str, Array]:
         return {"pi": numpyro.sample("pi", dist.Dirichlet(u))}
 
 
-def _given(V: Gamma, given: Gamma, unknown: Array, z: Array) -> Gamma:
-    """q(V | z): of the samples without a label the factors that belong to their z."""
+def _given(V: Gamma, given: Gamma, unlabelled: Array, z: Array) -> Gamma:
+    """Return q(V | z): unlabelled samples have the factors that belong to their z."""
     M = given.a.shape[2]
-    without = jnp.nonzero(unknown, size=M)[0]
+    without = jnp.nonzero(unlabelled, size=M)[0]
     chosen = (x[z[without], :, jnp.arange(M)].T for x in given)
     return Gamma(*(x.at[:, without].set(y) for x, y in zip(V.broadcast(*V.a.shape), chosen, strict=True)))
 
 
 def _param(site: str, factor: Factor) -> Factor:
-    """The factor as NumPyro parameters, positive but for locations and loadings."""
+    """Return the factor as NumPyro parameters, positive except for locations and loadings."""
     domain = {"loc": constraints.real, "factor": constraints.real}
     parameters = (
         numpyro.param(f"{site}_{name}", x, constraint=domain.get(name, constraints.positive))
@@ -128,12 +132,12 @@ class Standard(dist.Gamma):
         super().__init__(a, 1.0)
 
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
-        """Draws with a finite density."""
+        """Draw values with a finite density."""
         return jnp.maximum(super().sample(key, sample_shape), self.least)
 
 
 def _together(sites: dict[str, Factor]) -> dict[str, dist.Distribution]:
-    """One draw for all sites; each is then a point x, with the density that the draw's gives it.
+    """Draw once for all sites; each site is then a point x, with the density that it has under the joint draw.
 
     Gamma: x = b y, y ~ Gamma(a, 1).    Correlated: x = exp y, y ~ Normal(loc, factorᵀ factor + diag(scale²)).
     """
@@ -163,14 +167,14 @@ class Thinning(dist.MultinomialProbs):
     """NumPyro's multinomial, drawn by conditional binomials: it needs no array of counts × features × samples."""
 
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
-        """Counts in the precision of the probabilities."""
+        """Draw counts in the precision of the probabilities."""
         shape = (*sample_shape, *self.batch_shape, *self.event_shape)
         trials = jnp.broadcast_to(self.total_count, shape[:-1]).astype(self.probs.dtype)
         return jax.random.multinomial(key, trials, jnp.broadcast_to(self.probs, shape), shape=shape)
 
 
 def _counts(data: Data, q: Posterior) -> dist.Distribution:
-    """q(S), features × samples × components: the one place that forms such an array, for checking on small problems."""
+    """Return q(S), features × samples × components: an array for checks of the augmented model on small problems."""
     require_counts(data)
     logits = q.T.log_mean[:, None, :] + q.V.log_mean.T[None, :, :]
     return Thinning(jax.nn.softmax(logits, axis=-1), jnp.asarray(data.X, int))

@@ -25,8 +25,7 @@ import numpy as np
 from ..model.priors import Axes, Gamma, Priors, canonical
 from ..model.special import inverse_digamma, shape_of_gap
 from ..model.types import Array
-from .posterior import Transposed
-from .sweep import Moments
+from .moments import Moments, Transposed
 
 WHAT = ("both", "scale", "shape")
 DICTIONARY = ("feature", "component")
@@ -132,8 +131,8 @@ def relearn(priors: Priors, learn: Learn, q: Transposed, m: Moments) -> Priors:
     return _each(priors, learn, one)
 
 
-def report(given: Priors, learned: Priors | None, learn: Learn | None) -> Priors:
-    """The priors given, with NumPy arrays for what was learned."""
+def learned_priors(given: Priors, learned: Priors | None, learn: Learn | None) -> Priors:
+    """Return the priors given, with NumPy arrays for what was learned."""
     if learn is None or learned is None:
         return given
     found = {"dictionary": learned.dictionary, "coefficients": _gamma_of(learned)}

@@ -1,25 +1,24 @@
-"""Where inference starts: given means, random ones (the paper's), or ones read off the groups."""
+"""Initialisation: given means, random ones (the paper's), or means of samples of each group."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from ..model.conjugacy import prior_mean, rate_shape, stand_in, update
 from ..model.data import Data
 from ..model.priors import Gamma, Priors, canonical, is_grouped
-from ..model.problem import prepare
+from ..model.problem import Problem
 from ..model.structures import served
 from ..model.types import Array
-from .labels.unlabelled import Believed, is_unknown, order, unknown_of
-from .sweep import Moments
+from .labels import Known
+from .moments import Moments
 
 
 class Start(NamedTuple):
-    """Starting means of T, V and λ; None is filled in by the method of `init`."""
+    """Starting means of T, V and λ; None is filled in by `init` and `lam_start`."""
 
     T: Array | None = None
     V: Array | None = None
@@ -27,52 +26,78 @@ class Start(NamedTuple):
 
 
 def start(T: Array | None = None, V: Array | None = None, lam: Array | None = None) -> Start:
-    """Explicit starting means, as the paper's program takes them.
+    """Return explicit starting means, as the paper's program takes them.
 
     Args:
         T: features × components, nonnegative.
         V: components × samples, nonnegative.
-        lam: components × groups or as the family has it, nonnegative. Which optimum is reached depends on it: the
-            paper's program starts λ at its prior mean aˡ∘bˡ, the default; aˡ (`start_at_shape`) is a far weaker start.
+        lam: components × groups or as the family specifies, nonnegative. The optimum that is reached depends on it: see
+            `lam_start` in `run`.
 
-    What is left out is filled in by the method of `init`, for which `run` then needs a key:
+    Means that are left out are initialised by `init`, for which `run` then needs a key:
     `cavi.run(data, priors, key=key, start=cavi.start(lam=means))`.
     """
     return Start(T, V, lam)
 
 
 def start_at_shape(data: Data, priors: Priors, rank: int | None = None) -> Start | None:
-    """λ starting at its shape aˡ, far below its prior mean aˡ∘bˡ where scales are large; T and V are left to `init`.
+    """Return a start of λ at its shape aˡ, far below its prior mean aˡ∘bˡ if scales are large; T and V stay open.
+
+    `run(..., lam_start="shape")` does the same.
 
     Args:
         data: as made by `as_data`.
         priors: those of the run.
         rank: the number of components, where the priors' shapes leave it open.
 
-    Returns None, which is no start of its own, for coefficients without λ.
+    Returns None for coefficients without λ.
 
     >>> from gsnmf.model import Gamma, GroupSparse, as_data
     >>> data = as_data([[3.0, 1.0]], ["a", "b"])
     >>> start_at_shape(data, Priors(Gamma(1.0, 1.0), GroupSparse(Gamma(2.0, 1e6))), rank=1).lam.tolist()
     [[2.0, 2.0]]
     """
-    K, family = prepare(data, priors, rank)[2], canonical(priors).coefficients
+    K, family = Problem(data, priors, rank).rank, canonical(priors).coefficients
     size = rate_shape(family, data, K)
-    return None if size is None else Start(lam=np.broadcast_to(np.asarray(stand_in(family.hyperprior).a, float), size))
+    return None if size is None else Start(lam=_first_lam(family, size, "shape"))
+
+
+def _first_lam(family: Any, size: tuple[int, int], lam_start: str) -> np.ndarray:
+    """Return λ at its prior mean or at its shape, in double precision."""
+    prior = family.hyperprior
+    values = np.asarray(stand_in(prior).a, float) if lam_start == "shape" else prior_mean(prior)
+    return np.broadcast_to(values, size)
 
 
 def first_rates(priors: Priors, V: Array, data: Data) -> Gamma | None:
-    """q(λ) given V, from which to start; about the prior's median where the family has no closed form."""
+    """Return q(λ) given V to start from; about the prior's median if the family has no closed form."""
     family, size = priors.coefficients, rate_shape(priors.coefficients, data, V.shape[0])
     if size is None or hasattr(family, "collect"):
-        return update(family, V, data)
+        return update(family, V, data.groups)
     return stand_in(family.hyperprior).broadcast(*size)
 
 
-def fill(start: Start | None, data: Data, priors: Priors, K: int, key: Array | None, init: str) -> Start:
-    """Check the means given and draw the others, all in double precision whatever JAX is set to.
+def fill(
+    start: Start | None,
+    data: Data,
+    priors: Priors,
+    K: int,
+    key: Array | None,
+    init: str,
+    lam_start: str = "prior",
+) -> Start:
+    """Check the means given and initialise the others, all in double precision whatever JAX is set to.
 
     Random numbers come from NumPy for the same reason: single and double precision start from the same point.
+
+    Args:
+        start: means, or None for none.
+        data: as made by `as_data`.
+        priors: as the user gave them.
+        K: the rank.
+        key: a JAX key; not needed if T and V are given.
+        init: "random" or "groups".
+        lam_start: "prior" or "shape".
     """
     check_method(init)
     given = Start() if start is None else start
@@ -83,13 +108,15 @@ def fill(start: Start | None, data: Data, priors: Priors, K: int, key: Array | N
     priors = canonical(priors)
     family, size = priors.coefficients, rate_shape(priors.coefficients, data, K)
     if size is None and given.lam is not None:
-        raise ValueError(f"expected no lam, as {type(family).__name__} coefficients have none; got one")
+        raise ValueError(
+            f"expected no lam, as {type(family).__name__} coefficients have none; got shape {np.shape(given.lam)}"
+        )
     shapes: dict[str, Any] = {"T": (data.num_features, K), "V": (K, data.num_samples), "lam": size}
     for name, values in given._asdict().items():
         _check_mean(name, values, shapes[name])
     lam = given.lam
     if size is not None:
-        lam = np.broadcast_to(prior_mean(family.hyperprior) if lam is None else np.asarray(lam, float), size)
+        lam = _first_lam(family, size, lam_start) if lam is None else np.asarray(lam, float)
     if given.T is not None and given.V is not None:
         return Start(given.T, given.V, lam)
     if key is None:
@@ -99,46 +126,39 @@ def fill(start: Start | None, data: Data, priors: Priors, K: int, key: Array | N
     return Start(T if given.T is None else given.T, V if given.V is None else given.V, lam)
 
 
-def first_moments(means: Start, data: Data, dtype: Any, form: str = "structured") -> Moments:
-    """What the first sweep reads: exp E[log] = E + 1e-12, as in the paper's program.
+def first_moments(means: Start, data: Data, labels: Known) -> Moments:
+    """Return the moments that the first sweep reads: exp E[log] = E + 1e-12, as in the paper's program.
 
     Args:
         means: of T, V and λ.
-        data: as `prepare` leaves them.
-        dtype: of the sweep.
-        form: of q for samples without a label, which at first are as likely of each group as the prior says.
+        data: of a `Problem`.
+        labels: the strategy of labels.
     """
     T, V, lam = (np.asarray(mean, float) if mean is not None else np.ones(()) for mean in means)
 
     def log(x: np.ndarray) -> Array:
-        return jax.device_put(np.log(np.maximum(x, 1e-30)).astype(dtype))  # all sums and rates may be 0
+        return jax.device_put(np.log(np.maximum(x, 1e-30)).astype(data.X.dtype))  # all sums and rates may be 0
 
     rates = None if means.lam is None else log(lam)
     exposure = V.sum(axis=1, keepdims=True) if data.mask is None else V @ np.asarray(data.mask, float).T
-    begun = Moments(log(T.T + 1e-12), log(V.T + 1e-12), log(exposure), rates, None if data.several is None else rates)
-    if data.labels is None or not is_unknown(data):
-        return begun
-    rows = order(data.labels, data.num_samples, form)
-    labels = Believed(unknown_of(data, form).log_weights, data.labels.weights, None)
-    begun = begun._replace(V=begun.V[rows], labels=labels)
-    if form != "structured":
-        return begun
-    return begun._replace(exposure=begun.V, labels=labels._replace(rows=jnp.zeros(len(rows), dtype)))
+    log_V, exposure, believed = labels.first(log(V.T + 1e-12), log(exposure))
+    log_lam = None if data.several is None else rates
+    return Moments(log(T.T + 1e-12), log_V, exposure, rates, log_lam, believed)
 
 
 def _random(data: Data, priors: Priors, K: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Exponential draws: T about its prior mean, V scaled so that TV has the mean of X."""
-    F, N = data.X.shape
+    """Draw exponential T about its prior mean, and V scaled so that TV has the mean of X."""
+    F, N = data.matrix.shape
     T = prior_mean(priors.dictionary) * rng.exponential(size=(F, K))
     V = rng.exponential(size=(K, N)) * data.observed_mean / (K * T.mean())
     return T, V
 
 
 def _groups(data: Data, priors: Priors, K: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """T's columns at noisy means of a few samples of each group they serve, V small outside of these.
+    """Draw T's columns at noisy means of a few samples of each group they serve, and V small in other groups.
 
-    A component serves the groups whose prior mean of λ is least; where no mean differs, or λ has no Gamma prior, groups
-    take turns. Hidden entries are taken to be what the group has seen of that feature on average.
+    A component serves the groups whose prior mean of λ is least; if no mean differs, or λ has no Gamma prior, groups
+    take turns. Hidden entries are taken to be the mean of what their group has observed of that feature.
     """
     family = priors.coefficients
     if not is_grouped(priors):
@@ -155,7 +175,7 @@ def _groups(data: Data, priors: Priors, K: int, rng: np.random.Generator) -> tup
         few = np.concatenate([rng.choice(group, size=min(3, len(group)), replace=False) for group in members])
         T[:, i] = (X[:, few].mean(axis=1) + 1e-3 * X.mean()) * rng.uniform(0.5, 1.5, size=X.shape[0])
     at_home = serves @ membership.T > 0
-    # Components that serve a group explain its samples together; elsewhere V is small beside what it is at home.
+    # Components that serve a group explain its samples together; elsewhere V is small compared with its own group.
     together = serves.sum(axis=0)
     elsewhere = (serves @ together) / serves.sum(axis=1)
     size = np.where(at_home, (membership @ together)[None, :], elsewhere[:, None])
@@ -164,7 +184,10 @@ def _groups(data: Data, priors: Priors, K: int, rng: np.random.Generator) -> tup
 
 
 def _complete(data: Data) -> np.ndarray:
-    """X, its hidden entries at the mean of what their group saw of the feature, else of what all saw, else of all."""
+    """Return X with hidden entries at the feature's mean in their group, else over all samples, else at X's mean.
+
+    It reads entries of X because a dictionary can only be initialised by samples.
+    """
     X = np.asarray(data.X, float)
     if data.mask is None:
         return X
@@ -177,12 +200,19 @@ def _complete(data: Data) -> np.ndarray:
 
 
 METHODS = {"random": _random, "groups": _groups}
+LAM_STARTS = ("prior", "shape")
 
 
 def check_method(init: Any) -> None:
-    """Refuse a start that has no name."""
+    """Raise for an unknown initialisation."""
     if not isinstance(init, str) or init not in METHODS:
         raise ValueError(f"expected init to be one of {', '.join(map(repr, METHODS))}; got {init!r}")
+
+
+def check_lam_start(lam_start: Any) -> None:
+    """Raise for an unknown start of λ."""
+    if not isinstance(lam_start, str) or lam_start not in LAM_STARTS:
+        raise ValueError(f"expected lam_start to be one of {', '.join(map(repr, LAM_STARTS))}; got {lam_start!r}")
 
 
 def _check_mean(name: str, values: Array | None, shape: tuple[int, int]) -> None:
@@ -192,11 +222,12 @@ def _check_mean(name: str, values: Array | None, shape: tuple[int, int]) -> None
         raise ValueError(f"expected the start of {name} to have shape {shape}; got {np.shape(values)}")
     array = np.asarray(values)
     if array.dtype.kind not in "biuf" or not (np.isfinite(array) & (array >= 0)).all():
-        raise ValueError(f"expected the start of {name} to be nonnegative and finite; got other values")
+        least = np.array2string(array.ravel()[:6], separator=", ")
+        raise ValueError(f"expected the start of {name} to be nonnegative and finite; got {least}")
 
 
 def check_key(key: Array) -> Array:
-    """The bits of one JAX key, of either style."""
+    """Return the bits of one JAX key, of either style."""
     try:
         bits = jax.random.key_data(key)
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""Stochastic variational inference on the model with S summed out: any family, any optimiser, by noisy gradients."""
+"""Stochastic variational inference (SVI) on the model with S summed out, for any family and optimiser."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from ..model.data import Data
 from ..model.generative import labels_summed_out
 from ..model.missing import fingerprint
 from ..model.priors import Gamma, Given, Priors
-from ..model.problem import prepare
+from ..model.problem import Problem
 from ..model.types import Array
-from ..model.unlabelled import num_unlabelled
 from ..model.validation import whole
-from .diagnostics import estimate, log_weights
+from .diagnostics import estimate, weights_of
 from .factors import Correlated, LogNormal, Point, near_gamma, near_log_normal, spread
-from .guide import draw_shares, guide
+from .guide import draw_proportions, guide
 from .labels.readout import label_probabilities
 from .labels.warm_start import label_posterior
-from .posterior import Fit, LabelPosterior, Posterior, factors_of, match, rank_of
+from .posterior import Fit, LabelPosterior, Posterior
+from .results import factors_of, match, rank_of
 from .starts import Start, check_key, fill, first_rates
 
 __all__ = ["run"]
@@ -43,11 +43,11 @@ SPREAD = 0.05  # log E[x] − E[log x] of a factor that starts from means alone:
 
 
 class Family(NamedTuple):
-    """How a family of q is optimised and read.
+    """A family of q, how it is optimised and read.
 
     auto: NumPyro's guide; None for the Gammas of `guide`.
-    factor: what its posterior is made of.
-    start: such a factor of this mean and spread.
+    factor: the class of its factors.
+    start: makes a factor of this mean and spread.
     """
 
     auto: Callable[..., Any] | None
@@ -83,29 +83,29 @@ def run(
 
     Args:
         data: as made by `as_data`.
-        priors: what is believed about T and V.
+        priors: the priors of T and V.
         family: "gamma", the mean field of CAVI; "normal", "lowrank" or "map", which are NumPyro's AutoNormal,
             AutoLowRankMultivariateNormal (rank √dimension) and AutoDelta on the logarithms, also by these names.
         key: a JAX key, for the start and for the draws.
-        start: a `Fit` or `Posterior` of any algorithm to go on from, or means from `cavi.start`. What is left open is
-            filled as CAVI fills it, but λ, which starts at its optimum given V: its prior mean may be many powers of
+        start: a `Fit` or `Posterior` of any algorithm to resume from, or means from `cavi.start`. What is left open is
+            initialised as in CAVI, except λ, which starts at its optimum given V: its prior mean may be many powers of
             ten away, which closed forms cross in a sweep and small steps do not.
         init: as in `cavi.run`.
         rank: the number of components, where the priors' shapes leave it open.
         num_steps: gradient steps.
-        optimizer: one of `numpyro.optim` or of optax; Adam with steps of 0.02 when left out.
+        optimizer: one of `numpyro.optim` or of optax; by default Adam with steps of 0.02.
         num_particles: draws for each gradient.
         num_samples: draws by which the start, the last and the average iterate are compared at the end.
-        progress_bar: show one.
+        progress_bar: whether to show one.
 
     Returns a `Fit` with `bound="collapsed"` and minus the loss of each step in `elbo`. Its posterior is the best of
     three: the start, the last iterate, and the average of the second half of the iterates (in the unconstrained
     parameters). They are compared by their collapsed bounds under common random numbers, and a later one is taken
-    only if it is higher by two standard errors of the difference: so, but for Monte Carlo error, the result is never
+    only if it is higher by two standard errors of the difference: so, except for Monte Carlo error, the result is never
     below the start, whatever the optimiser did. For "map" the log joint density is compared, which is exact.
 
-    Labels that are unknown are summed out in closed form, and q is of T, V, λ and, if it has a Dirichlet prior, π. Its
-    factor is a Dirichlet (so "map" takes known weights only). z is then E[p(z | V, λ, π)] over draws from q.
+    Labels of unlabelled samples are summed out in closed form, and q is of T, V, λ and, if it has a Dirichlet prior, π,
+    whose factor is a Dirichlet (so "map" takes known weights only). z is then E[p(z | V, λ, π)] over draws from q.
 
     >>> from gsnmf.model import Gamma, Priors, as_data
     >>> data, priors = as_data([[3.0, 1.0], [0.0, 2.0]]), Priors(Gamma(1.0, 1.0), Gamma(1.0, 1.0))
@@ -117,34 +117,34 @@ def run(
     begun = start if start is None or isinstance(start, Start) else factors_of(start)
     if isinstance(begun, Posterior) and rank is None:
         rank = rank_of(begun)
-    raw, (data, priors, K) = (data, priors), prepare(data, priors, rank)
+    problem = Problem(data, priors, rank)
     if family == "map":
-        _check_bounded(data, priors, K)
-        if data.labels is not None and data.labels.dirichlet is not None:
-            raise ValueError("expected known weights of unknown labels for a MAP estimate; got a Dirichlet")
+        _check_bounded(problem)
+        if problem.data.labels is not None and problem.data.labels.dirichlet is not None:
+            raise ValueError("expected known weights as label_prior for a MAP estimate; got a Dirichlet")
     if FAMILIES[family].factor in (LogNormal, Correlated):
-        _check_logarithms(family, priors)
+        _check_logarithms(family, problem.priors)
     if isinstance(begun, Posterior):
-        q = match(begun, data, priors, K, tuple)
+        q = match(begun, problem, tuple)
     else:
-        q = _posterior(fill(begun, *raw, K, key, init), begun, data, priors)
-    if num_unlabelled(data) > 0 and q.labels is None:
-        q = q.with_labels(label_posterior(data))
+        q = _posterior(fill(begun, data, priors, problem.rank, key, init), begun, problem)
+    if problem.data.num_unlabelled > 0 and q.labels is None:
+        q = q.with_labels(label_posterior(problem.data))
     q = _as(family, q)
     key_init, key_run, key_compare = jax.random.split(key, 3)
     svi = _svi(family, q, optimizer, num_particles)
-    begin = partial(svi.init, init_params=_pack(family, q), rank=K)
-    # NumPyro's guides look at the model when they are first called, and may not do so under jit.
-    state = (jax.jit(begin) if FAMILIES[family].auto is None else begin)(key_init, data, priors)
-    last, average, losses = _optimise(svi, state._replace(rng_key=key_run), (data, priors), K, num_steps, progress_bar)
+    begin = partial(svi.init, init_params=_pack(family, q))
+    # NumPyro's guides inspect the model when they are first called, and may not do so under jit.
+    state = (jax.jit(begin) if FAMILIES[family].auto is None else begin)(key_init, problem)
+    last, average, losses = _optimise(svi, state._replace(rng_key=key_run), problem, num_steps, progress_bar)
     candidates = [q, *(_unpack(family, params, q) for params in (last, average))]
     names = ["the start", "the last iterate", "the average iterate"]
 
     def value(q: Posterior) -> np.ndarray:
         if family == "map":  # the loss is exact
-            loss = svi.loss.loss(key_compare, _pack(family, q), labels_summed_out, svi.guide, data, priors, rank=K)
+            loss = svi.loss.loss(key_compare, _pack(family, q), labels_summed_out, svi.guide, problem)
             return np.asarray([-loss, -loss], float)
-        return np.asarray(log_weights(q, data, priors, key=key_compare, num_samples=num_samples), float)
+        return np.asarray(weights_of(problem, q, key=key_compare, num_samples=num_samples), float)
 
     best, at = 0, value(candidates[0])
     for n in (1, 2):
@@ -160,8 +160,8 @@ def run(
     kept = candidates[best]
     if kept.labels is not None:
         z = label_probabilities(kept, data, priors, key=key_compare, num_samples=num_samples)
-        kept = kept.with_labels(kept.labels._replace(z=jnp.asarray(z, data.X.dtype)))
-    return Fit(kept, elbo, len(elbo), converged, message, kind, raw[1], fingerprint(raw[0]))
+        kept = kept.with_labels(kept.labels._replace(z=jnp.asarray(z, problem.dtype)))
+    return Fit(kept, elbo, len(elbo), converged, message, kind, priors, fingerprint(data))
 
 
 def _check(family: str, key: Array, num_steps: int, num_particles: int, num_samples: int) -> str:
@@ -174,8 +174,9 @@ def _check(family: str, key: Array, num_steps: int, num_particles: int, num_samp
     return NAMES[family]
 
 
-def _check_bounded(data: Data, priors: Priors, rank: int) -> None:
-    """A Gamma of shape below 1 has infinite density at 0: then there is no most probable value."""
+def _check_bounded(problem: Problem) -> None:
+    """Raise if a shape is below 1: a Gamma's density is then infinite at 0, and there is no most probable value."""
+    data, priors, rank = problem
     dictionary, family = priors
     shapes = {"dictionary.a": dictionary.a} if isinstance(dictionary, Gamma) else {}
     if hasattr(family, "shape"):
@@ -191,48 +192,48 @@ def _check_bounded(data: Data, priors: Priors, rank: int) -> None:
 
 
 def _check_logarithms(family: str, priors: Priors) -> None:
-    """NumPyro's guides are normal where `biject_to` of a prior's support leads; their factors here are log-normal."""
+    """Raise unless NumPyro transforms a prior's support by logarithms, as the log-normal factors here assume."""
     for prior in (priors.dictionary, priors.coefficients, priors.coefficients.hyperprior):
         if isinstance(prior, Given) and not np.isclose(biject_to(prior.law.support)(-1.0), np.exp(-1.0)):
             raise ValueError(f"expected priors that NumPyro transforms by logarithms for {family!r}; got {prior.name}")
 
 
-def _posterior(means: Start, given: Start | None, data: Data, priors: Priors) -> Posterior:
-    """Gammas about these means; λ at its optimum given V, unless its mean was given."""
-    E_T, E_V = (jnp.maximum(jnp.asarray(E, data.X.dtype), 1e-12) for E in (means.T, means.V))
-    lam = first_rates(priors, E_V, data)
+def _posterior(means: Start, given: Start | None, problem: Problem) -> Posterior:
+    """Return Gammas about these means; λ at its optimum given V, unless its mean was given."""
+    E_T, E_V = (jnp.maximum(jnp.asarray(E, problem.dtype), 1e-12) for E in (means.T, means.V))
+    lam = first_rates(problem.priors, E_V, problem.data)
     if given is not None and given.lam is not None:
-        lam = near_gamma(jnp.maximum(jnp.asarray(means.lam, data.X.dtype), 1e-12), SPREAD)
+        lam = near_gamma(jnp.maximum(jnp.asarray(means.lam, problem.dtype), 1e-12), SPREAD)
     return Posterior(near_gamma(E_T, SPREAD), near_gamma(E_V, SPREAD), lam)
 
 
 def _as(family: str, q: Posterior) -> Posterior:
-    """The posterior in the family: as it is if it belongs to it, else by its mean and spread."""
+    """Return the posterior in the family: as it is if it belongs to it, else by its mean and spread."""
     made = FAMILIES[family]
 
     def convert(factor: Any) -> Any:
         if factor is None or isinstance(factor, made.factor):
             return factor
         s = spread(factor.mean, factor.log_mean)
-        near = made.start(factor.mean, jnp.where(s > 0, s, SPREAD))  # a point has no spread to go by
+        near = made.start(factor.mean, jnp.where(s > 0, s, SPREAD))  # a point has no spread
         if family == "lowrank":
             near = Correlated(near.loc, near.scale, jnp.zeros((_rank(q), *near.loc.shape), near.loc.dtype))
         return near
 
-    labels = None if q.labels is None else q.labels._replace(V=None)  # of which V has the mean and spread
+    labels = None if q.labels is None else q.labels._replace(V=None)  # V has its mean and spread
     return Posterior(convert(q.T), convert(q.V), convert(q.lam)).with_labels(labels)
 
 
 def _rank(q: Posterior) -> int:
-    """√dimension, NumPyro's choice."""
+    """Return √dimension, NumPyro's choice."""
     return round(math.sqrt(sum(np.size(factor.mean) for factor in q.sites.values())))
 
 
 class Unplated(Messenger):
-    """The model without its plates, for NumPyro's guides, which want a plate to keep its dim: components have two."""
+    """The model without its plates, for NumPyro's guides, which expect a plate to keep its dim: components have two."""
 
     def process_message(self, msg: Any) -> None:
-        """Forget the plates; the distributions have their full shapes already."""
+        """Drop the plates; the distributions have their full shapes already."""
         if msg["type"] == "sample":
             msg["cond_indep_stack"] = []
 
@@ -249,39 +250,39 @@ def _svi(family: str, q: Posterior, optimizer: Any, num_particles: int) -> SVI:
         model = Unplated(handlers.block(labels_summed_out, hide=["pi"]))
         guided = auto(model, init_loc_fn=init_to_value(values=centre), **options)
         if q.labels is not None and q.labels.pi is not None:
-            guided = partial(_with_shares, guided, q.labels)
+            guided = partial(_with_proportions, guided, q.labels)
     try:
         return SVI(labels_summed_out, guided, optimizer or numpyro.optim.Adam(0.02), Trace_ELBO(num_particles))
     except (ImportError, TypeError) as error:
         raise ValueError(f"expected an optimizer of numpyro.optim or optax; got {optimizer!r} ({error})") from None
 
 
-def _with_shares(auto: Callable[..., Any], labels: LabelPosterior, *args: Any, **kwargs: Any) -> None:
-    """NumPyro's guide for T, V and λ, and q(π)."""
+def _with_proportions(auto: Callable[..., Any], labels: LabelPosterior, *args: Any, **kwargs: Any) -> None:
+    """Run NumPyro's guide for T, V and λ, and draw from q(π)."""
     auto(*args, **kwargs)
-    draw_shares(labels)
+    draw_proportions(labels)
 
 
 ORDER = ("T", "lam", "V")  # in which the model draws them, and AutoLowRankMultivariateNormal strings them together
 
 
 def _pack(family: str, q: Posterior) -> dict[str, Array]:
-    """The parameters by the names that the family's guide has for them."""
+    """Return the parameters by their names in the family's guide."""
     sites = {site: getattr(q, site) for site in ORDER if getattr(q, site) is not None}
-    shares = {} if q.labels is None or q.labels.pi is None else {"pi_u": q.labels.pi}
+    pi = {} if q.labels is None or q.labels.pi is None else {"pi_u": q.labels.pi}
     if family == "gamma":
-        return shares | {f"{site}_{name}": x for site, f in sites.items() for name, x in f._asdict().items()}
+        return pi | {f"{site}_{name}": x for site, f in sites.items() for name, x in f._asdict().items()}
     if family == "normal":
-        return shares | {f"{site}_auto_{name}": x for site, f in sites.items() for name, x in f._asdict().items()}
+        return pi | {f"{site}_auto_{name}": x for site, f in sites.items() for name, x in f._asdict().items()}
     if family == "map":
         return {f"{site}_auto_loc": f.value for site, f in sites.items()}
     loc, scale = (jnp.concatenate([jnp.ravel(f[n]) for f in sites.values()]) for n in (0, 1))
     factor = jnp.concatenate([f.factor.reshape(len(f.factor), -1) for f in sites.values()], axis=1)
-    return shares | {"auto_loc": loc, "auto_scale": scale, "auto_cov_factor": factor.T / scale[:, None]}
+    return pi | {"auto_loc": loc, "auto_scale": scale, "auto_cov_factor": factor.T / scale[:, None]}
 
 
 def _unpack(family: str, params: dict[str, Array], like: Posterior) -> Posterior:
-    """The inverse of `_pack`."""
+    """Return the posterior from these parameters, the inverse of `_pack`."""
     sites = {site: getattr(like, site) for site in ORDER if getattr(like, site) is not None}
     if family == "lowrank":
         loc, scale = params["auto_loc"], params["auto_scale"]
@@ -301,22 +302,22 @@ def _unpack(family: str, params: dict[str, Array], like: Posterior) -> Posterior
 
 
 def _optimise(
-    svi: SVI, state: Any, problem: tuple[Data, Priors], rank: int, num_steps: int, progress_bar: bool
+    svi: SVI, state: Any, problem: Problem, num_steps: int, progress_bar: bool
 ) -> tuple[dict[str, Array], dict[str, Array], np.ndarray]:
-    """All steps: the last parameters, their average over the second half, and the losses."""
+    """Make all steps; return the last parameters, their average over the second half, and the losses."""
     half = num_steps // 2
 
     @jax.jit
-    def advance(state: Any, average: Any, done: Array, count: Array, problem: tuple[Data, Priors]) -> tuple:
+    def advance(state: Any, average: Any, done: Array, count: Array, problem: Problem) -> tuple:
         def step(n: Array, carry: tuple) -> tuple:
             state, average, losses = carry
-            state, loss = svi.update(state, *problem, rank=rank)
-            weight = 1 / jnp.maximum(done + n + 1 - half, 1)  # the first half is forgotten at its end
+            state, loss = svi.update(state, problem)
+            weight = 1 / jnp.maximum(done + n + 1 - half, 1)  # the first half is dropped at its end
             params = svi.optim.get_params(state.optim_state)
             average = jax.tree.map(lambda mean, x: mean + (x - mean) * weight.astype(x.dtype), average, params)
             return state, average, losses.at[n].set(loss)
 
-        losses = jnp.zeros(CHUNK, problem[0].X.dtype)
+        losses = jnp.zeros(CHUNK, problem.dtype)
         return jax.lax.fori_loop(0, count, step, (state, average, losses))  # type: ignore[no-any-return]  # a tuple
 
     average, losses = svi.optim.get_params(state.optim_state), []
@@ -332,7 +333,7 @@ def _optimise(
 
 
 def _verdict(elbo: np.ndarray, kept: str, bound: Any, family: str) -> tuple[bool, str]:
-    """Whether the bound no longer rose, by the last two fifths of the steps, and what happened in a sentence."""
+    """Return whether the bound no longer rose, by the last two fifths of the steps, and a sentence about it."""
     n = len(elbo)
     what = "log joint density" if family == "map" else "collapsed bound"
     said = f"kept {kept}, {what} {bound.value:.6g}" + ("" if family == "map" else f" ± {bound.error:.2g}")

@@ -1,4 +1,4 @@
-"""What is assumed: the data, the priors, and the generative model in NumPyro."""
+"""Model: data, priors, and the generative model in NumPyro."""
 
 from .conjugacy import Rate
 from .data import Data, as_data
@@ -7,6 +7,7 @@ from .labels import Dirichlet, Labels
 from .metadata import HeldOut, Names
 from .missing import hide
 from .priors import Exponential, Gamma, GroupSparse, Priors, Relevance, by_scale
+from .problem import Problem
 from .structures import common, common_and_individual, individual, label_driven, structured, tree
 from .units import matching, relative_rates, unit_of
 
@@ -20,6 +21,7 @@ __all__ = [
     "Labels",
     "Names",
     "Priors",
+    "Problem",
     "Rate",
     "Relevance",
     "as_data",

@@ -11,7 +11,8 @@ import numpyro.distributions as dist
 
 from .data import Data
 from .distributions import check_law
-from .priors import Conjugate, Family, Gamma, Given, Grouped, Priors
+from .groups import Groups
+from .priors import Conjugate, Family, Gamma, Given, Priors
 from .special import gammaln, log_entropy
 from .types import Array
 
@@ -58,78 +59,49 @@ def stated_of_V(family: Any, data: Data) -> dict[str, Array]:
     return {"shape": family.shape} | ({"rates": family.rates(None, data)} if family.hyperprior is None else {})
 
 
-def expected(family: Any, lam: Gamma | None = None, data: Grouped | None = None) -> Rate:
-    """The prior of V under q(λ): the rate of every v is one of the λ, so its E[log] is that of the λ.
+def expected(family: Any, lam: Gamma | None = None, groups: Groups | None = None) -> Rate:
+    """Return the prior of V under q(λ): the rate of every v is one of the λ, so its E[log] is that of the λ.
 
-    If its group is unknown, E[log] is the average over groups, as q(z) has them. With several labels the rate is
-    r = Σ_c m_c λ_c, and E[log r] ≥ Σ_c w_c (E[log λ_c] + log m_c − log w_c) with any weights w that add up to 1, which
-    is at best log Σ_c m_c exp E[log λ_c], at w_c ∝ m_c exp E[log λ_c]: this stands for it.
+    For an unlabelled sample E[log] is the average over q(z); for multi-label samples see `SeveralGroups`.
+
+    Args:
+        family: with closed forms; or a Gamma.
+        lam: q(λ); None for a family without λ.
+        groups: the membership of samples.
     """
     if lam is None:
-        rates = family.rates(None, data)
+        rates = family.rates(None, groups)
         return Rate(family.shape, rates, jnp.log(rates))
-    log_mean = family.rates(lam.log_mean, data)
-    if data is not None and data.several is not None:
-        g, shift = _largest_out(lam.log_mean)
-        log_mean = jnp.where(data.several[None, :] > 0, shift + jnp.log(_averages(family, g, data)), log_mean)
-    return Rate(family.shape, family.rates(lam.mean, data), log_mean)
+    log_mean = family.rates(lam.log_mean, groups) if groups is None else groups.log_rates(family, lam.log_mean)
+    return Rate(family.shape, family.rates(lam.mean, groups), log_mean)
 
 
-def update(
-    family: Conjugate, V: Array, data: Grouped, weights: Array | None = None, log_lam: Array | None = None
-) -> Gamma | None:
-    """q(λ) = Gamma(a + Σ shape, (1/b + Σ E[v])⁻¹), sums over the v of each λ; with V itself, λ's full conditional.
+def update(family: Conjugate, V: Array, groups: Groups, log_lam: Array | None = None) -> Gamma | None:
+    """Return q(λ) = Gamma(a + Σ shape, (1/b + Σ E[v])⁻¹), sums over the v of each λ.
 
-    For `GroupSparse` it is Gamma(aˡ + N_c, (1/bˡ + Σ_{τ∈c} E[v_iτ])⁻¹). Where the prior of λ is no Gamma, this is with
-    `stand_in` for it: a place to start from.
+    With V itself in place of E[V] it is the full conditional of λ. For `GroupSparse` it is
+    Gamma(aˡ + N_c, (1/bˡ + Σ_{τ∈c} E[v_iτ])⁻¹). If the prior of λ is not a Gamma, `stand_in` takes its place: the
+    result is then only a starting point.
 
     Args:
         family: with closed forms.
         V: E[V], components × samples.
-        data: who is in which group.
-        weights: how much each sample counts; None for 1.
-        log_lam: E[log λ] so far, by which a sample of several labels counts for each of them with the w of `expected`;
-            None for evenly.
+        groups: the membership of samples.
+        log_lam: the current E[log λ], which decides how a multi-label sample counts for its groups; None for evenly.
     """
     if family.hyperprior is None:
         return None
     prior = stand_in(family.hyperprior)
-    shapes = jnp.broadcast_to(family.shape, V.shape)
-    if weights is not None:
-        shapes, V = shapes * weights[None, :], V * weights[None, :]
-    a = prior.a + _count(family, shapes, data, log_lam)
-    return Gamma(a, jnp.broadcast_to(1 / (1 / prior.b + family.collect(V, data)), a.shape))
+    a = prior.a + groups.tally(family, jnp.broadcast_to(family.shape, V.shape), log_lam)
+    return Gamma(a, jnp.broadcast_to(1 / (1 / prior.b + groups.collect(family, V)), a.shape))
 
 
-def _count(family: Conjugate, shapes: Array, data: Grouped, log_lam: Array | None) -> Array:
-    """Σ_τ w_iτc shape, in the shape of λ; w is membership, but of a sample of several labels as in `expected`."""
-    if data.several is None or log_lam is None:
-        return family.collect(shapes, data)
-    g, _ = _largest_out(log_lam)
-    many = data.several[None, :] > 0
-    shared = jnp.where(many, shapes / _averages(family, g, data), 0)
-    return family.collect(jnp.where(many, 0, shapes), data) + g * family.collect(shared, data)
+def scaling(priors: Priors, T: Gamma, V: Gamma, lam: Gamma | None, groups: Groups) -> tuple[Array, Array, Array]:
+    """Return how (t_·i, v_i·, λ_i·) → (γt, v/γ, γλ) changes E[log p(T, V, λ)]: A, P, Q of A log γ − Pγ − Q/γ.
 
-
-def _averages(family: Conjugate, g: Array, data: Grouped) -> Array:
-    """Σ_c m_τc g_ic, kept from 0."""
-    return jnp.maximum(family.rates(g, data), np.finfo(g.dtype).tiny)
-
-
-def _largest_out(log_lam: Array) -> tuple[Array, Array]:
-    """exp E[log λ] over its largest value along the groups, and the logarithm of that."""
-    shift = log_lam.max(axis=1, keepdims=True)
-    return jnp.exp(log_lam - shift), shift
-
-
-def scaling(
-    priors: Priors, T: Gamma, V: Gamma, lam: Gamma | None, data: Grouped, weights: Array | None = None
-) -> tuple[Array, Array, Array]:
-    """By how much (t_·i, v_i·, λ_i·) → (γt, v/γ, γλ) changes log p(T, V, λ) on average: A log γ − Pγ − Q/γ.
-
-    Returns A, P and Q of every component; the likelihood does not see such a change. Where every component has its own
-    λ, p(V | λ) does not see it either, and p(λ) changes by A = Σ_c aˡ, P = Σ_c E_Λ/bˡ. Else λ stays, and p(V | λ)
-    changes by A = −Σ_τ a, Q = Σ_τ E[r] E[v], sums in which samples count by their weights, if they have any.
+    The likelihood does not change. If every component has its own λ, p(V | λ) does not change either, and p(λ) changes
+    by A = Σ_c aˡ, P = Σ_c E_Λ/bˡ. Otherwise λ stays, and p(V | λ) changes by A = −Σ_τ a, Q = Σ_τ E[r] E[v], sums over
+    samples with their weights.
     """
     a, b = priors.dictionary
     family, hyperprior = priors.coefficients, priors.coefficients.hyperprior
@@ -139,9 +111,8 @@ def scaling(
         power += jnp.broadcast_to(hyperprior.a, lam.a.shape).sum(axis=1)
         rate += (lam.mean / hyperprior.b).sum(axis=1)
     else:
-        each = jnp.ones(V.a.shape[1], V.a.dtype) if weights is None else weights
-        power -= jnp.broadcast_to(family.shape, V.a.shape) @ each
-        inverse += (family.rates(None if lam is None else lam.mean, data) * V.mean) @ each
+        power -= groups.total(jnp.broadcast_to(family.shape, V.a.shape))
+        inverse += groups.total(family.rates(None if lam is None else lam.mean, groups) * V.mean)
     return power, rate, inverse
 
 

@@ -1,4 +1,4 @@
-"""What was observed: X, who belongs to which group, and what the axes are called."""
+"""Observations: X, the group of every sample, and the names of the axes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import jax
 import numpy as np
 import pandas as pd
 
+from .groups import Groups, as_groups
 from .labels import Dirichlet, Labels, read_labels
+from .matrix import DenseMatrix
 from .metadata import HeldOut, Names
 from .missing import split
 from .types import Array
@@ -20,11 +22,11 @@ class Data(NamedTuple):
 
     X: features × samples, nonnegative and finite; 0 where it is hidden.
     membership: samples × groups, the paper's Δ; None when no groups were given. 1 at the label, 1/n at each of n
-        labels, and the prior of a label that is unknown.
-    names: what the axes are called.
-    mask: features × samples, 1 where x was seen and 0 where it is hidden; None when everything was seen.
-    held_out: what is known of the hidden entries, for scores alone; None when nothing is.
-    labels: which labels are unknown, and which samples have several; None when all have one that is known.
+        labels, and the prior probabilities of an unlabelled sample.
+    names: the names of features, samples and groups.
+    mask: features × samples, 1 where x was observed and 0 where it is hidden; None when everything was observed.
+    held_out: known values of hidden entries, used for scores only; None without any.
+    labels: the unlabelled and the multi-label samples; None when every sample has one known label.
     """
 
     X: Array
@@ -51,34 +53,47 @@ class Data(NamedTuple):
 
     @property
     def num_observed(self) -> int:
-        """How many entries of X were seen."""
-        return int(np.size(self.X) if self.mask is None else np.asarray(self.mask).sum())
+        """The number of observed entries of X."""
+        return self.matrix.num_observed
 
     @property
     def observed_mean(self) -> float:
-        """The mean of the entries that were seen."""
-        if self.mask is None:
-            return float(np.mean(np.asarray(self.X), dtype=float))
-        return float(np.sum(np.asarray(self.X), dtype=float)) / self.num_observed
+        """The mean of the observed entries."""
+        return self.matrix.mean()
+
+    @property
+    def matrix(self) -> DenseMatrix:
+        """The entries of X: sums, checks and selections."""
+        return DenseMatrix(self.X, self.mask)
 
     @property
     def group_sizes(self) -> Array:
-        """N_c = Σ_τ Δ_τc; where labels are unknown, what is expected beforehand."""
+        """N_c = Σ_τ Δ_τc; an unlabelled sample counts with its prior probabilities."""
         if self.membership is None:
             raise ValueError("expected data with groups, as_data(X, groups); got data without")
         return self.membership.sum(axis=0)
 
     @property
     def several(self) -> Array | None:
-        """Of every sample, 1 if it has several labels; None when none has."""
+        """1 for multi-label samples, 0 for others; None without multi-label samples."""
         return None if self.labels is None else self.labels.several
 
     @property
+    def groups(self) -> Groups:
+        """The membership of samples as closed forms read it."""
+        return as_groups(self.membership, self.several)
+
+    @property
+    def num_unlabelled(self) -> int:
+        """M, the number of unlabelled samples."""
+        return 0 if self.labels is None else self.labels.num_unlabelled
+
+    @property
     def known(self) -> np.ndarray:
-        """Of every sample, whether its label is known, or its labels are."""
+        """True for samples with one known label or several, false for unlabelled ones."""
         if self.labels is None:
             return np.ones(self.num_samples, bool)
-        return ~np.asarray(self.labels.unknown, bool)
+        return ~np.asarray(self.labels.unlabelled, bool)
 
 
 def as_data(
@@ -91,25 +106,26 @@ def as_data(
     sample_names: Sequence[Any] | None = None,
     group_names: Sequence[Any] | None = None,
 ) -> Data:
-    """Check X and its groups once, and gather them.
+    """Validate X and its groups, and gather them.
 
     Args:
         X: features × samples, real, finite, nonnegative; counts or not. Columns are samples. Arrays stay where and
             in the precision they are; every algorithm reads them in the precision that JAX is set to. NaN are
             missing entries, and so are those that a masked array of NumPy's hides.
         groups: one label per column of X, any sortable kind (numbers, strings); groups are ordered as sorted
-            labels. A label that is None or NaN is unknown, and is learned. A sample may have several labels, a set or
-            list of them, whose rates λ it shares evenly. Or a matrix of 0 and 1, samples × groups, whose columns are
-            called by group_names, or 0, 1, ...; a sample without a 1 has an unknown label. Lists of 0 and 1 of one
-            length are rows of such a matrix. None for a model without groups.
-        label_prior: what is believed about unknown labels: weights, one per group or samples × groups (the paper's U),
-            rows of samples with known labels being ignored; or a `Dirichlet`. Left out, all groups are as likely.
-        mask: of X's shape, true (or 1) where X was **observed**, the opposite of NumPy's masked arrays. What it hides
-            no algorithm sees; values there that are known (finite, not negative) are kept in `held_out` to score
-            predictions by. A feature or a sample may be hidden as a whole: the prior speaks there.
-        feature_names: one per row; those of a DataFrame, or 0, 1, ..., when left out.
-        sample_names: one per column; likewise.
-        group_names: all groups there are, in the order wanted, when some have no sample here.
+            labels. A sample whose label is None or NaN is unlabelled, and its label is learned. A multi-label sample
+            has a set or list of labels, whose rates λ it averages. Or a matrix of 0 and 1, samples × groups, whose
+            columns are called by group_names, or 0, 1, ...; a sample without a 1 is unlabelled. Lists of 0 and 1 of
+            one length are rows of such a matrix. None for a model without groups.
+        label_prior: the prior of the labels of unlabelled samples: weights, one per group or samples × groups (the
+            paper's U; rows of labelled samples are ignored); or a `Dirichlet`. By default all groups are equally
+            likely.
+        mask: of X's shape, true (or 1) where X was **observed**, the opposite of NumPy's masked arrays. No algorithm
+            sees hidden entries; values there that are known (finite, not negative) are kept in `held_out` to score
+            predictions. A feature or a sample may be hidden as a whole: its posterior is then its prior.
+        feature_names: one per row; by default those of a DataFrame, or 0, 1, ....
+        sample_names: one per column; by default those of a DataFrame, or 0, 1, ....
+        group_names: all groups, in the order wanted, when some have no sample here.
 
     >>> data = as_data([[1, 0, 2], [0, 3, 1]], ["b", "a", "b"])
     >>> data.names.group.tolist(), data.group_sizes.tolist()
@@ -139,20 +155,20 @@ def as_data(
 
 
 def with_several(data: Data) -> Labels:
-    """Its `labels`, in which `several` is stated even if no sample has several."""
+    """Return `data.labels` with `several` stated even if there are no multi-label samples."""
     N, C = data.num_samples, data.num_groups
     labels = Labels(np.zeros(N, bool), np.zeros((0, C))) if data.labels is None else data.labels
     return labels._replace(several=np.zeros(N, bool) if labels.several is None else labels.several)
 
 
 def take(data: Data, samples: Array) -> Data:
-    """Some of the samples, as often as they are named, all of whose labels are known, or none.
+    """Return some of the samples, each as often as it is named, all labelled or all taken as without labels.
 
     Args:
         data: as made by `as_data`.
         samples: their indices.
     """
-    X, mask = (None if x is None else x[:, samples] for x in (data.X, data.mask))
+    X, mask = data.matrix.take(samples)
     names = Names(*(list(x) for x in (data.names.feature, data.names.sample[samples], data.names.group)))
     taken = Data(X, data.membership[samples], names, mask)
     if data.several is None or not np.asarray(data.several)[samples].any():
@@ -190,7 +206,7 @@ def _check_matrix(X: Array, mask: Array | None) -> tuple[Array, np.ndarray | Non
 
 
 def _check_names(what: str, names: Sequence[Any] | None, length: int | None) -> list[Any]:
-    """Names as a list: 0, 1, ... when there are none, of any length when that is None."""
+    """Return names as a list: 0, 1, ... by default, of any length if `length` is None."""
     if names is None:
         return list(range(length or 0))
     if isinstance(names, (str, bytes)) or np.ndim(names) != 1:

@@ -1,4 +1,4 @@
-"""The generative story, declared in NumPyro."""
+"""The generative model, declared in NumPyro."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import numpyro.distributions as dist
 from .conjugacy import conditional, rate_shape
 from .data import Data
 from .priors import Axes, Priors
-from .problem import prepare, require_counts
+from .problem import Problem, as_problem, require_counts
 from .types import Array
-from .unlabelled import SummedOut, given_label, have_single_label, label_weights, num_unlabelled
+from .unlabelled import SummedOut, given_label, have_single_label, label_weights
 
 
 def rate_plates(axes: Axes, rows: int, columns: int) -> ExitStack:
-    """The plates of λ; an axis of which there is but one, such as "all_samples", needs none."""
+    """Return the plates of λ; an axis of length one by nature, such as "all_samples", needs none."""
     plates = ExitStack()
     for axis, length, dim in zip(axes, (rows, columns), (-2, -1), strict=True):
         if not axis.startswith("all_"):
@@ -26,26 +26,28 @@ def rate_plates(axes: Axes, rows: int, columns: int) -> ExitStack:
     return plates
 
 
-def group_sparse_nmf(data: Data, priors: Priors, rank: int | None = None, augmented: bool = False) -> Array:
-    """X ≈ TV under Poisson noise, as a NumPyro model.
+def group_sparse_nmf(
+    data: Data | Problem, priors: Priors | None = None, rank: int | None = None, augmented: bool = False
+) -> Array:
+    """State X ≈ TV under Poisson noise as a NumPyro model.
 
         t_νi ~ Gamma(aᵗ_νi, bᵗ_νi)
         λ_ic ~ Gamma(aˡ_ic, bˡ_ic)          v_iτ ~ Exponential(rate λ_{i z_τ})
         x_ντ ~ Poisson(Σ_i t_νi v_iτ)
 
-    Sites T, V, lam and X; plates feature, component, sample and group. With other priors T, λ and V are drawn as
-    those say. With `augmented`, the counts s_ντi ~ Poisson(t_νi v_iτ) are a site S too (features ×
-    samples × components), and X is their sum; this needs X to be whole numbers.
+    Sites T, V, lam and X; plates feature, component, sample and group. Other priors specify other distributions of T,
+    λ and V. With `augmented`, the counts s_ντi ~ Poisson(t_νi v_iτ) are a site S too (features × samples ×
+    components), and X is their sum; this needs X to be whole numbers.
 
-    Labels that are unknown are a site z, of every sample the index of a group, z_τ ~ Categorical(π_τ), which NumPyro
-    enumerates (`infer={"enumerate": "parallel"}`; by funsor, which is the extra `labels`). What is known of labels
-    stands in its probabilities: it is the label where that is known, and where a sample has several, by whose average
-    its rates are whatever z, one of these. If π has a Dirichlet prior it is a site pi: one that all samples share, and
-    that single labels which are known (a site `known`) have their say in; or one of each sample without a label, in
-    a plate `unlabelled`. With all labels known there is neither.
+    With unlabelled samples there is a site z, the index of a group for every sample, z_τ ~ Categorical(π_τ), which
+    NumPyro enumerates (`infer={"enumerate": "parallel"}`; this needs funsor, the extra `labels`). For a labelled sample
+    its probabilities are 1 at the label; for a multi-label sample, whose rates are an average whatever z is, they are
+    even. If π has a Dirichlet prior it is a site pi: either shared by all samples, and then single known labels are
+    observed draws from it (a site `known`), or one for each unlabelled sample, in a plate `unlabelled`. Without
+    unlabelled samples there is neither.
 
-    X is observed, but for entries that the data's mask hides: those count neither as X nor, `augmented`, as S. To draw
-    all of X instead, as in a prior predictive, uncondition it:
+    X is observed, except for entries that the data's mask hides: these count neither as X nor, if `augmented`, as S. To
+    draw all of X instead, as in a prior predictive, uncondition it:
 
     >>> import jax
     >>> from numpyro.infer import Predictive
@@ -56,11 +58,11 @@ def group_sparse_nmf(data: Data, priors: Priors, rank: int | None = None, augmen
     >>> prior_predictive(jax.random.key(0), data, priors, rank=2)["X"].shape
     (5, 2, 3)
     """
-    return _story(data, priors, rank, augmented, enumerate_labels=True)
+    return _state(as_problem(data, priors, rank), augmented, enumerate_labels=True)
 
 
-def labels_summed_out(data: Data, priors: Priors, rank: int | None = None) -> Array:
-    """The same model without the site z, which is summed out in closed form: what gradients and bounds are taken of.
+def labels_summed_out(data: Data | Problem, priors: Priors | None = None, rank: int | None = None) -> Array:
+    """State the same model with z summed out in closed form, for gradients and bounds.
 
     V is drawn from Π_τ Σ_c π_τc p(v_τ | λ, z_τ = c). With known labels it is the same model.
 
@@ -69,13 +71,13 @@ def labels_summed_out(data: Data, priors: Priors, rank: int | None = None) -> Ar
         priors: as in `group_sparse_nmf`.
         rank: as in `group_sparse_nmf`.
     """
-    return _story(data, priors, rank, augmented=False, enumerate_labels=False)
+    return _state(as_problem(data, priors, rank), augmented=False, enumerate_labels=False)
 
 
-def _story(data: Data, priors: Priors, rank: int | None, augmented: bool, enumerate_labels: bool) -> Array:
+def _state(problem: Problem, augmented: bool, enumerate_labels: bool) -> Array:
+    data, priors, K = problem
     if augmented:
         require_counts(data)
-    data, priors, K = prepare(data, priors, rank)
     feature = numpyro.plate("feature", data.num_features, dim=-2)
     sample = numpyro.plate("sample", data.num_samples, dim=-1)
     with feature, numpyro.plate("component", K, dim=-1):
@@ -100,10 +102,10 @@ def _story(data: Data, priors: Priors, rank: int | None, augmented: bool, enumer
 def _coefficients(
     family: Any, lam: Array | None, data: Data, rank: int, sample: numpyro.plate, enumerate_labels: bool
 ) -> dist.Distribution:
-    """V given λ and, where labels are unknown, z, which is drawn before; or with z summed out."""
-    if num_unlabelled(data) == 0:
+    """Return the distribution of V given λ and, with unlabelled samples, z, which is drawn here or summed out."""
+    if data.num_unlabelled == 0:
         return conditional(family, lam, data, rank)
-    pi = _shares(data, sample)
+    pi = _proportions(data, sample)
     if not enumerate_labels:
         return SummedOut(family, lam, pi, data, rank)
     with sample:
@@ -111,13 +113,13 @@ def _coefficients(
     return given_label(family, lam, z, data, rank)
 
 
-def _shares(data: Data, sample: numpyro.plate) -> Array | None:
-    """π, if it has a Dirichlet prior; single labels that are known are draws from one that all share."""
+def _proportions(data: Data, sample: numpyro.plate) -> Array | None:
+    """Draw π if it has a Dirichlet prior; known single labels are draws from a π that all samples share."""
     labels: Any = data.labels
     if labels.dirichlet is None:
         return None
     if labels.dirichlet.ndim == 2:
-        with numpyro.plate("unlabelled", num_unlabelled(data), dim=-1):
+        with numpyro.plate("unlabelled", data.num_unlabelled, dim=-1):
             return numpyro.sample("pi", dist.Dirichlet(labels.dirichlet))
     pi: Array = numpyro.sample("pi", dist.Dirichlet(labels.dirichlet))
     with sample, numpyro.handlers.mask(mask=have_single_label(data)):

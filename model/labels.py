@@ -1,4 +1,4 @@
-"""Which groups a sample is of: one, several, or unknown, with what is believed about it beforehand."""
+"""Labels of samples: one, several (multi-label) or none (unlabelled), and the prior of the latter."""
 
 from __future__ import annotations
 
@@ -9,55 +9,54 @@ import numpy as np
 import pandas as pd
 
 from .types import Array
-from .validation import positive
+from .validation import require_positive
 
 SEVERAL = (set, frozenset, list, tuple)
 
 
 class Dirichlet(NamedTuple):
-    """A prior over the shares of groups, π ~ Dirichlet(u), from which labels are drawn, z ~ Categorical(π).
+    """A prior over the proportions of groups, π ~ Dirichlet(u), from which labels are drawn, z ~ Categorical(π).
 
-    u: one positive number per group, for a π that all samples share, those with known labels too; or samples × groups,
-        the paper's U, for a π_τ of its own for every sample whose label is unknown. In the latter case π_τ could as
-        well be integrated out, which leaves the weights u_τ / Σ_c u_τc: `as_data(..., label_prior=U)`.
+    u: one positive number per group, for a π that all samples share, labelled ones included; or samples × groups, the
+        paper's U, for a separate π_τ of every unlabelled sample. In the latter case π_τ could equally be integrated
+        out, which leaves the weights u_τ / Σ_c u_τc: `as_data(..., label_prior=U)`.
     """
 
     u: Array
 
 
 class Labels(NamedTuple):
-    """What there is to say of labels when they are not all known, or not all single; None in `Data` otherwise.
+    """Unlabelled and multi-label samples; None in `Data` if there are neither.
 
-    unknown: of every sample, 1 if its label is unknown and 0 if not.
-    weights: π, of the samples with unknown labels in their order, × groups; each row adds up to 1.
-    dirichlet: u of a `Dirichlet`: of groups, if it is shared, else of the samples with unknown labels × groups; None
-        when π is known.
-    several: of every sample, 1 if it has several labels and 0 if not; None when none has.
+    unlabelled: 1 for unlabelled samples, 0 for others.
+    weights: π, unlabelled samples in their order × groups; each row adds up to 1.
+    dirichlet: u of a `Dirichlet`: by group if π is shared, else unlabelled samples × groups; None when π is known.
+    several: 1 for multi-label samples, 0 for others; None without multi-label samples.
     """
 
-    unknown: Array
+    unlabelled: Array
     weights: Array
     dirichlet: Array | None = None
     several: Array | None = None
 
     @property
-    def num_unknown(self) -> int:
-        """M, how many labels are unknown."""
+    def num_unlabelled(self) -> int:
+        """M, the number of unlabelled samples."""
         return int(self.weights.shape[0])
 
 
 def read_labels(
     groups: Any, shape: tuple[int, int], group_names: Sequence[Any] | None, label_prior: Any
 ) -> tuple[np.ndarray, list[Any], Labels | None]:
-    """Membership (samples × groups), the names of its columns, and what is out of the ordinary.
+    """Return membership (samples × groups), the names of its columns, and the `Labels` if there are any.
 
-    Membership is 1 at a known label, 1/n at each of n known labels, and π where the label is unknown.
+    Membership is 1 at a known label, 1/n at each of n known labels, and π for an unlabelled sample.
 
     Args:
-        groups: as in `as_data`, likewise group_names and label_prior.
+        groups: as in `as_data`.
         shape: of X, features × samples.
-        group_names: all groups there are.
-        label_prior: of unknown labels.
+        group_names: as in `as_data`.
+        label_prior: as in `as_data`.
     """
     N = shape[1]
     sets, levels = _sets(groups, shape, group_names)
@@ -66,17 +65,17 @@ def read_labels(
     for t, labels in enumerate(sets):
         for label in labels:
             membership[t, index[label]] = 1 / len(labels)
-    unknown = np.array([len(labels) == 0 for labels in sets])
+    unlabelled = np.array([len(labels) == 0 for labels in sets])
     several = np.array([len(labels) > 1 for labels in sets])
-    weights, u = _read_prior(label_prior, unknown, len(levels))
-    if not (unknown.any() or several.any()):
+    weights, u = _read_prior(label_prior, unlabelled, len(levels))
+    if not (unlabelled.any() or several.any()):
         return membership, levels, None
-    membership[unknown] = weights
-    return membership, levels, Labels(unknown, weights, u, several if several.any() else None)
+    membership[unlabelled] = weights
+    return membership, levels, Labels(unlabelled, weights, u, several if several.any() else None)
 
 
 def _sets(groups: Any, shape: tuple[int, int], group_names: Sequence[Any] | None) -> tuple[list[list[Any]], list[Any]]:
-    """The labels of every sample, none if they are unknown, and all labels there are, in order."""
+    """Return the labels of every sample, none if it is unlabelled, and all labels in order."""
     F, N = shape
     no_sequence = isinstance(groups, (str, bytes, set, frozenset, Mapping)) or not hasattr(groups, "__len__")
     if no_sequence or getattr(groups, "ndim", 1) == 0:
@@ -110,12 +109,14 @@ def _sets(groups: Any, shape: tuple[int, int], group_names: Sequence[Any] | None
         if strangers:
             raise ValueError(f"expected every label among group_names {levels}; got {', '.join(strangers[:5])} as well")
     if not levels:
-        raise ValueError("expected a known label, or group_names for what labels there are; got neither")
+        raise ValueError(
+            f"expected a known label, or group_names; got {len(sets)} unlabelled samples and group_names=None"
+        )
     return sets, levels
 
 
 def _is_matrix(labels: list[Any]) -> bool:
-    """Whether lists of 0 and 1, as long as each other, are rows of a matrix; sets are always sets of labels."""
+    """Return whether lists of 0 and 1 of equal length are rows of a matrix; sets are always sets of labels."""
     if not all(isinstance(label, (list, tuple)) for label in labels) or len({len(row) for row in labels}) != 1:
         return False
     entries = [x for row in labels for x in row]
@@ -124,13 +125,14 @@ def _is_matrix(labels: list[Any]) -> bool:
 
 
 def _columns(groups: Any, N: int, group_names: Sequence[Any] | None) -> tuple[list[list[Any]], list[Any]]:
-    """The same from a matrix samples × groups of 0 and 1."""
+    """Return the same as `_sets` from a matrix samples × groups of 0 and 1."""
     said = f"expected a matrix of 0 and 1, {N} samples × groups (two or more)"
     matrix = np.asarray(groups)
     if len(matrix) != N or matrix.shape[1] < 2:
         raise ValueError(f"{said}; got shape {matrix.shape}")
     if matrix.dtype.kind not in "biuf" or not ((matrix == 0) | (matrix == 1)).all():
-        raise ValueError(f"{said}; got other values (weights of unknown labels are label_prior's)")
+        found = np.array2string(matrix.ravel()[:6], separator=", ")
+        raise ValueError(f"{said}; got values {found} (label_prior takes weights for unlabelled samples)")
     if group_names is None:
         group_names = list(groups.columns) if hasattr(groups, "columns") else list(range(matrix.shape[1]))
     levels = _distinct(group_names)
@@ -147,9 +149,9 @@ def _distinct(names: Any) -> list[Any]:
     return list(names)
 
 
-def _read_prior(prior: Any, unknown: np.ndarray, C: int) -> tuple[np.ndarray, np.ndarray | None]:
-    """π of the samples with unknown labels, and u if π has a Dirichlet prior."""
-    N, M = len(unknown), int(unknown.sum())
+def _read_prior(prior: Any, unlabelled: np.ndarray, C: int) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return π of the unlabelled samples, and u if π has a Dirichlet prior."""
+    N, M = len(unlabelled), int(unlabelled.sum())
     if prior is None:
         return np.full((M, C), 1 / C), None
     given = prior.u if isinstance(prior, Dirichlet) else prior
@@ -160,10 +162,10 @@ def _read_prior(prior: Any, unknown: np.ndarray, C: int) -> tuple[np.ndarray, np
         raise ValueError(f"expected {what} to hold numbers; got {given!r}") from None
     if values.shape not in ((C,), (N, C)):
         raise ValueError(f"expected {what} of shape {(C,)}, groups, or {(N, C)}, samples × groups; got {values.shape}")
-    rows = values if values.ndim == 1 else values[unknown]
+    rows = values if values.ndim == 1 else values[unlabelled]
     if isinstance(prior, Dirichlet):
-        positive(what, rows)
+        require_positive(what, rows)
     elif not (np.isfinite(rows) & (rows >= 0)).all() or not rows.any(axis=-1).all():
-        raise ValueError(f"expected {what} to hold weights ≥ 0, some of every sample > 0; got others")
+        raise ValueError(f"expected {what} to hold weights ≥ 0, with one > 0 for every sample; got {given!r}")
     weights = np.broadcast_to(rows / rows.sum(axis=-1, keepdims=True), (M, C))
     return weights, rows if isinstance(prior, Dirichlet) else None

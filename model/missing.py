@@ -1,8 +1,7 @@
-"""Which entries of X were seen: NaN, masks, and hiding entries on purpose."""
+"""Missing entries of X: NaN, masks, and entries hidden on purpose."""
 
 from __future__ import annotations
 
-import zlib
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -18,21 +17,19 @@ if TYPE_CHECKING:
 
 
 def fingerprint(data: Data) -> int:
-    """A number that tells what was seen of X, by which fits of the same data are known; not its groups or names."""
-    X = np.ascontiguousarray(data.X, float)
-    seen = b"" if data.mask is None else np.packbits(np.asarray(data.mask, bool)).tobytes()
-    return zlib.crc32(seen, zlib.crc32(X.tobytes(), zlib.crc32(str(X.shape).encode())))
+    """Return a checksum of what was observed of X, which identifies the data of a fit, but not groups and names."""
+    return data.matrix.fingerprint()
 
 
 def hide(data: Data, share: float = 0.1, *, seed: int = 0) -> Data:
-    """The same data with a random share of the entries observed so far hidden, and their values held out.
+    """Hide a random share of the observed entries and hold their values out.
 
-    Of every feature and of every sample at least one observed entry stays. What was held out before still is.
+    At least one observed entry of every feature and of every sample stays. Entries held out before stay held out.
 
     Args:
         data: as made by `as_data`.
-        share: of the observed entries, between 0 and 1; at least one is hidden.
-        seed: of the choice.
+        share: the share of observed entries to hide, between 0 and 1; at least one is hidden.
+        seed: for the random choice.
 
     >>> from gsnmf.model import as_data
     >>> data = hide(as_data([[1, 2, 3], [4, 5, 6]]), share=0.3)
@@ -67,11 +64,11 @@ def hide(data: Data, share: float = 0.1, *, seed: int = 0) -> Data:
 
 
 def split(X: Array, hidden: Array, mask: Any) -> tuple[Array, np.ndarray | None, HeldOut | None]:
-    """X with 0 where it is hidden, what was seen of it (None for all), and the values that the mask hid.
+    """Return X with 0 at hidden entries, the mask of observed ones (None for all), and the values that it hides.
 
     Args:
         X: features × samples; NaN are hidden.
-        hidden: as NumPy's masked arrays have it, true where X is hidden; it broadcasts.
+        hidden: the mask of NumPy's masked arrays, true where X is hidden; it broadcasts.
         mask: None, or true (or 1) where X was observed.
     """
     known = ~(np.isnan(np.asarray(X)) | hidden)
@@ -79,25 +76,24 @@ def split(X: Array, hidden: Array, mask: Any) -> tuple[Array, np.ndarray | None,
     if seen.all():
         return X, None, None
     if not seen.any():
-        raise ValueError(f"expected at least one observed entry of X; got {X.size} that are all hidden")
+        raise ValueError(f"expected at least one observed entry of X; got {X.size} hidden entries")
     values = np.asarray(X)
     with np.errstate(invalid="ignore"):
-        scored = known & ~seen & (values >= 0) & (values < np.inf)  # what stands for "unknown" is no observation
+        scored = known & ~seen & (values >= 0) & (values < np.inf)  # a code for "missing" is not an observation
     feature, sample = np.nonzero(scored)
     held_out = HeldOut(feature, sample, values[scored]) if scored.any() else None
     return blank(X, seen), seen, held_out
 
 
 def blank(X: Array, seen: Array) -> Array:
-    """X where it was seen, 0 elsewhere: there x log x, log Γ(x + 1) and x/(TV) are 0 without more ado."""
+    """Return X with 0 at hidden entries, where x log x, log Γ(x + 1) and x/(TV) are then 0."""
     where = jnp.where if isinstance(X, jax.Array) else np.where
     return where(seen, X, X.dtype.type(0))
 
 
 def with_nan(data: Data) -> np.ndarray:
-    """X as people write it: NaN where it is hidden."""
-    X = np.asarray(data.X)
-    return X if data.mask is None else np.where(np.asarray(data.mask, bool), X, np.nan)
+    """Return X as people write it, with NaN for hidden entries."""
+    return data.matrix.with_nan()
 
 
 def _check_mask(mask: Any, shape: tuple[int, ...]) -> np.ndarray:

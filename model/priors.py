@@ -33,18 +33,16 @@ from .data import Data
 from .distributions import check_law, unexpanded
 from .special import digamma
 from .types import Array
-from .validation import positive
+from .validation import require_positive
 
 Axes: TypeAlias = tuple[str, str]
 
 
 class Grouped(Protocol):
-    """Data as far as closed forms need them: `Data`, or what inference makes of it."""
+    """Data as far as closed forms need them: `Data`, or the `Groups` of a sweep."""
 
     @property
     def membership(self) -> Array: ...  # noqa: D102 (as in `Data`)
-    @property
-    def several(self) -> Array | None: ...  # noqa: D102 (as in `Data`)
 
 
 class Gamma(NamedTuple):
@@ -328,7 +326,7 @@ def _canonical(name: str, prior: Any) -> Any:
             return Gamma(1.0, 1 / base.rate).broadcast(*prior.batch_shape)
         return Given(prior)
     if isinstance(prior, Exponential) and not isinstance(prior.rate, (Gamma, Given, dist.Distribution)):
-        positive(f"{name}' rate", prior.rate)
+        require_positive(f"{name}' rate", prior.rate)
         rate = prior.rate if isinstance(prior.rate, jax.Array) else np.asarray(prior.rate, float)
         return Gamma(1.0, 1 / rate)
     if hasattr(prior, "_asdict") and not isinstance(prior, (Gamma, Given, type)):

@@ -1,7 +1,8 @@
-"""The door: data and priors are checked against each other here, once, before any work is done."""
+"""Problems: data, priors and rank, validated against each other once, before any work is done."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 import jax
@@ -10,24 +11,87 @@ import numpy as np
 
 from .conjugacy import rate_shape, stated_of_V
 from .data import Data
+from .matrix import is_traced
 from .priors import Axes, Gamma, Given, Priors, canonical
-from .validation import positive, whole
+from .validation import require_positive, whole
 
 Parameters: TypeAlias = dict[str, tuple[Any, Axes]]  # values and axes by name
 
 
-def prepare(data: Data, priors: Priors, rank: int | None = None) -> tuple[Data, Priors, int]:
-    """Data and priors in the precision JAX is set to, hyperparameters with two axes, and the rank K.
+@jax.tree_util.register_pytree_node_class
+class Problem:
+    """Data, priors and rank, prepared: everything that is given a Problem trusts its shapes and values.
 
-    The rank comes from the priors' shapes when they fix it, else from `rank`. Everything after this call may trust
-    shapes and values.
+    data: in the precision that JAX is set to, X on the device. Labels are dropped if the priors have no groups.
+    priors: in the library's own families, hyperparameters with two axes, in the same precision.
+    rank: K, from the priors' shapes if they fix it, else as given.
+
+    Args:
+        data: as made by `as_data`.
+        priors: the priors of T and V.
+        rank: the number of components, where the priors' shapes leave it open.
+
+    It unpacks: `data, priors, rank = Problem(data, priors)`.
+
+    >>> from gsnmf.model import as_data
+    >>> Problem(as_data([[3.0, 1.0]]), Priors(Gamma(1.0, 1.0), Gamma(1.0, 1.0)), rank=2).rank
+    2
     """
+
+    def __init__(self, data: Data, priors: Priors, rank: int | None = None) -> None:
+        self.data, self.priors, self.rank = _prepare(data, priors, rank)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.data, self.priors, self.rank))
+
+    def __repr__(self) -> str:
+        F, N = self.data.X.shape
+        return f"Problem({F} features × {N} samples, {self.data.num_groups} groups, rank {self.rank})"
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The precision of everything in it."""
+        return self.data.X.dtype  # type: ignore[no-any-return]  # of a JAX array
+
+    @property
+    def size(self) -> int:
+        """The number of entries of X."""
+        return self.data.num_features * self.data.num_samples
+
+    def with_data(self, data: Data) -> Problem:
+        """Return the same problem with other data of the same shapes and precision, which are trusted."""
+        return self.tree_unflatten(self.rank, (data, self.priors))
+
+    def tree_flatten(self) -> tuple[tuple[Data, Priors], int]:
+        """Data and priors are leaves; the rank is static, as it decides shapes."""
+        return (self.data, self.priors), self.rank
+
+    @classmethod
+    def tree_unflatten(cls, rank: int, leaves: tuple[Data, Priors]) -> Problem:
+        """Rebuild a problem without validation."""
+        problem = object.__new__(cls)
+        problem.data, problem.priors = leaves
+        problem.rank = rank
+        return problem
+
+
+def as_problem(data: Data | Problem, priors: Priors | None = None, rank: int | None = None) -> Problem:
+    """Return a problem as it is, or prepare one: the entrance of models and guides, which NumPyro calls repeatedly."""
+    if isinstance(data, Problem):
+        return data
+    if priors is None:
+        raise ValueError("expected priors with data; got priors=None")
+    return Problem(data, priors, rank)
+
+
+def _prepare(data: Data, priors: Priors, rank: int | None) -> tuple[Data, Priors, int]:
     if not isinstance(data, Data):
         raise ValueError(f"expected Data, as made by as_data(X, groups); got {type(data).__name__}")
     largest, size = np.finfo(jnp.result_type(float)).max, jnp.result_type(float).itemsize
-    known = not isinstance(data.X, jax.core.Tracer)
-    if known and data.X.dtype.itemsize > size and np.asarray(data.X).max() > largest:  # NumPy's, as we may be in a jit
-        raise ValueError(f"expected X below {largest:.1e}, the largest number at this precision; got {data.X.max()}")
+    if not is_traced(data.X) and data.X.dtype.itemsize > size and data.matrix.largest() > largest:
+        raise ValueError(
+            f"expected X below {largest:.1e}, the largest number at this precision; got {data.matrix.largest()}"
+        )
     priors = canonical(priors)
     # Lists are trees to JAX; here they are matrices.
     priors = jax.tree.map(lambda x: np.asarray(x) if isinstance(x, list) else x, priors, is_leaf=_is_whole)
@@ -35,34 +99,37 @@ def prepare(data: Data, priors: Priors, rank: int | None = None) -> tuple[Data, 
     if "group" in family.axes and data.num_groups == 0:
         name = type(family).__name__
         raise ValueError(f"expected data with groups, as_data(X, groups), for a {name} prior; got data without")
-    if "group" not in family.axes:  # then nothing depends on labels, known or not
+    if "group" not in family.axes:  # then nothing depends on labels
         data = data._replace(labels=None)
     hyper = family if family.hyperprior is None else family.hyperprior
     matrices = _parameters("dictionary", priors.dictionary, ("feature", "component"))
     matrices |= _parameters("coefficients", hyper, family.axes)
-    if not isinstance(family, Gamma):  # which has said so already
+    if not isinstance(family, Gamma):  # whose own parameters are checked already
         stated = stated_of_V(family, data)
         matrices |= {f"coefficients.{name}": (x, ("component", "sample")) for name, x in stated.items()}
     for name, (values, _) in matrices.items():
-        positive(name, values)
+        require_positive(name, values)
     K = _rank(matrices, rank)
     _check_shapes(matrices, data, K)
     return _cast(data), _cast(_two_axes(priors, data, K)), K
 
 
 def has_counts(data: Data) -> bool:
-    """Whether X holds whole numbers, which can be shared out among components."""
-    return bool((np.asarray(data.X) == np.round(data.X)).all())
+    """Return whether X holds whole numbers, which can be shared out among components."""
+    return data.matrix.is_whole()
 
 
 def require_counts(data: Data) -> None:
-    """Refuse an X with fractions: its entries cannot be split into whole counts s_νiτ."""
-    if not isinstance(data.X, jax.core.Tracer) and not has_counts(data):
-        raise ValueError("expected X to hold whole numbers for the augmented model; got fractions")
+    """Raise if X has fractions: its entries cannot be split into whole counts s_νiτ."""
+    if not is_traced(data.X) and not has_counts(data):
+        X = np.asarray(data.X)
+        raise ValueError(
+            f"expected X to hold whole numbers for the augmented model; got fractions such as {X[np.round(X) != X][0]}"
+        )
 
 
 def _two_axes(priors: Priors, data: Data, K: int) -> Priors:
-    """All numbers with two axes; distributions, which know their own shape, of the full one."""
+    """Return priors whose numbers have two axes and whose distributions have their full shape."""
     family = priors.coefficients
     sizes: Any = rate_shape(family, data, K) or (K, data.num_samples)
     if isinstance(priors.dictionary, Given):
@@ -79,23 +146,23 @@ def _two_axes(priors: Priors, data: Data, K: int) -> Priors:
 
 
 def _is_whole(x: Any) -> bool:
-    """Lists, and distributions, whose insides are NumPyro's affair."""
+    """Return whether JAX should treat x as one leaf: lists, and distributions, whose inside belongs to NumPyro."""
     return isinstance(x, (list, Given))
 
 
 def _parameters(name: str, prior: Any, axes: Axes) -> Parameters:
-    """The numbers of a prior by name, and their axes; of a distribution its shape speaks for them."""
+    """Return the numbers of a prior by name, with their axes; a NumPyro distribution only counts by its batch shape."""
     if isinstance(prior, Given):
         return {name: (np.broadcast_to(1.0, prior.law.batch_shape), axes)}
     if isinstance(prior, Gamma):
         return {f"{name}.{k}": (v, axes) for k, v in prior._asdict().items()}
-    if hasattr(prior, "axes"):  # a family without λ: what it is made of is its own affair
+    if hasattr(prior, "axes"):  # a family without λ, whose parameters are its own
         return {}
     raise ValueError(f"expected the prior of λ to be a Gamma or a NumPyro distribution; got {prior!r}")
 
 
 def _check_shapes(matrices: Parameters, data: Data, K: int) -> None:
-    """Refuse numbers that do not broadcast to the axes they belong to."""
+    """Raise if numbers do not broadcast to the axes they belong to."""
     lengths = {"feature": data.num_features, "component": K, "sample": data.num_samples, "group": data.num_groups}
     for name, (values, axes) in matrices.items():
         shape = tuple(lengths.get(axis, 1) for axis in axes)
@@ -109,7 +176,7 @@ def _check_shapes(matrices: Parameters, data: Data, K: int) -> None:
 
 
 def _rank(matrices: Parameters, rank: int | None) -> int:
-    """K, from the lengths that the priors' component axes declare and the rank asked for."""
+    """Return K, from the lengths of the priors' component axes and the rank asked for."""
     declared = {}
     for name, (values, axes) in matrices.items():
         if "component" in axes and np.ndim(values) >= 2 - axes.index("component"):
@@ -117,15 +184,15 @@ def _rank(matrices: Parameters, rank: int | None) -> int:
     lengths = {length for length in declared.values() if length != 1}
     lengths |= set() if rank is None else {whole("rank", rank, 1)}
     if len(lengths) > 1:
-        raise ValueError(f"expected one number of components; got rank={rank} and priors that say {declared}")
+        raise ValueError(f"expected one number of components; got rank={rank} and priors of shapes {declared}")
     if lengths:
         return lengths.pop()
-    if declared:  # a component axis of length 1, and nothing that asks for more
+    if declared:  # component axes of length 1, and no other rank is asked for
         return 1
     raise ValueError("expected rank, as no prior's shape fixes the number of components; got rank=None")
 
 
 def _cast(tree: Any) -> Any:
-    """In the precision that JAX is set to; what is not a JAX array yet is cast by NumPy, which compiles nothing."""
+    """Return all arrays in the precision that JAX is set to; NumPy casts its own arrays, which compiles nothing."""
     dtype = jnp.result_type(float)
     return jax.tree.map(lambda x: jnp.asarray(x if isinstance(x, jax.Array) else np.asarray(x, dtype), dtype), tree)

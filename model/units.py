@@ -1,4 +1,4 @@
-"""Priors on V in the units of the data: they grow with X and, those with groups, with the sizes of groups."""
+"""Priors on V in the units of the data, which grow with X and with the sizes of groups."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def matching(data: Data, dictionary: Any, rank: int) -> Gamma:
 
 
 def _sample_size(data: Data) -> float:
-    """S̄, the counts of a sample on average, hidden entries like those seen; 1 where there are none at all."""
+    """Return S̄, the mean counts of a sample, hidden entries counted like observed ones; 1 if X is all zero."""
     if data.mask is not None:
         return data.observed_mean * data.num_features or 1.0
-    return float(np.sum(np.asarray(data.X), dtype=float)) / data.num_samples or 1.0
+    return data.matrix.total() / data.num_samples or 1.0

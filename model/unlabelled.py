@@ -1,9 +1,9 @@
-"""Labels that are unknown, in the generative story: what z is beforehand, what V is given z, and V with z summed out.
+"""Unlabelled samples in the generative model: the prior of z, V given z, and V with z summed out.
 
-    z_τ ~ Categorical(π_τ)        v_iτ | z_τ = c  as the family says of a sample of group c
+    z_τ ~ Categorical(π_τ)        v_iτ | z_τ = c  as the family specifies for a sample of group c
 
-A sample whose label is known has it for certain. One of several labels has V by the average of their rates whatever
-z says, which is then one of them, each as likely.
+A labelled sample has its label with probability 1. A multi-label sample has the average of its groups' rates whatever z
+is, which is then one of its labels, each equally likely.
 """
 
 from __future__ import annotations
@@ -19,61 +19,63 @@ from numpyro.distributions import constraints
 
 from .conjugacy import conditional
 from .data import Data
+from .labels import Labels
 from .types import Array
 
 
-def num_unlabelled(data: Data) -> int:
-    """M, how many labels are unknown."""
-    return 0 if data.labels is None else data.labels.num_unknown
-
-
-def samples_without_label(data: Data) -> Array:
-    """Which they are: M indices."""
-    return jnp.nonzero(data.labels.unknown, size=num_unlabelled(data))[0]  # type: ignore[union-attr]  # there are some
+def unlabelled_samples(data: Data) -> Array:
+    """Return the indices of the M unlabelled samples."""
+    return jnp.nonzero(_labels(data).unlabelled, size=data.num_unlabelled)[0]
 
 
 def have_single_label(data: Data) -> Array:
-    """Of every sample, whether it has one label that is known."""
-    labels: Any = data.labels
-    single = jnp.asarray(labels.unknown) == 0
+    """Return whether each sample has exactly one known label."""
+    labels = _labels(data)
+    single = jnp.asarray(labels.unlabelled) == 0
     return single if labels.several is None else single & (labels.several == 0)
 
 
+def _labels(data: Data) -> Labels:
+    if data.labels is None:
+        raise ValueError("expected data with unlabelled samples; got data in which every sample has one known label")
+    return data.labels
+
+
 def label_weights(data: Data, pi: Array | None) -> Array:
-    """Pr(z_τ = c | π), samples × groups.
+    """Return Pr(z_τ = c | π), samples × groups.
 
     Args:
-        data: as `prepare` leaves them.
-        pi: π of groups, or of the samples without a label × groups; None if it is known.
+        data: of a `Problem`.
+        pi: π by group, or unlabelled samples × groups; None if it is known.
     """
     if pi is None:
         return data.membership
     if pi.ndim == 1:
-        return jnp.where(data.labels.unknown[:, None] > 0, pi, data.membership)  # type: ignore[union-attr]  # as above
-    return data.membership.at[samples_without_label(data)].set(pi)
+        return jnp.where(_labels(data).unlabelled[:, None] > 0, pi, data.membership)
+    return data.membership.at[unlabelled_samples(data)].set(pi)
 
 
 def with_labels(data: Data, z: Array) -> Data:
-    """The data as if labels that are unknown were these; others stay as they are.
+    """Return the data with these labels for unlabelled samples; other labels stay.
 
     Args:
-        data: as `prepare` leaves them.
-        z: of every sample the index of a group, or what broadcasts to it.
+        data: of a `Problem`.
+        z: the index of a group for every sample, or anything that broadcasts to that.
     """
     one_hot = jax.nn.one_hot(jnp.broadcast_to(z, data.num_samples), data.num_groups, dtype=data.membership.dtype)
-    unknown: Array = data.labels.unknown[:, None] > 0  # type: ignore[union-attr]  # as above
-    return data._replace(membership=jnp.where(unknown, one_hot, data.membership))
+    unlabelled = _labels(data).unlabelled[:, None] > 0
+    return data._replace(membership=jnp.where(unlabelled, one_hot, data.membership))
 
 
 def label_logits(family: Any, lam: Array, pi: Array | None, V: Array, data: Data) -> Array:
-    """log p(z_τ = c, v_τ | λ, π), samples × groups: softmax along the groups is p(z | V, λ, π).
+    """Return log p(z_τ = c, v_τ | λ, π), samples × groups; its softmax along the groups is p(z | V, λ, π).
 
     Args:
         family: of V.
         lam: λ.
         pi: as in `label_weights`.
         V: components × samples.
-        data: as `prepare` leaves them.
+        data: of a `Problem`.
     """
     weights = label_weights(data, pi)
     seen = weights > 0
@@ -87,13 +89,13 @@ def label_logits(family: Any, lam: Array, pi: Array | None, V: Array, data: Data
 
 
 def given_label(family: Any, lam: Array, z: Array, data: Data, rank: int) -> dist.Distribution:
-    """V given λ and z; if z is enumerated, groups × components × samples.
+    """Return the distribution of V given λ and z; for an enumerated z, groups × components × samples.
 
     Args:
         family: of V.
         lam: λ.
-        z: of every sample the index of a group; or groups × 1 × 1, every group for all samples.
-        data: as `prepare` leaves them.
+        z: the index of a group for every sample; or groups × 1 × 1, every group for all samples.
+        data: of a `Problem`.
         rank: K.
     """
     if jnp.ndim(z) <= 1:
@@ -102,7 +104,7 @@ def given_label(family: Any, lam: Array, z: Array, data: Data, rank: int) -> dis
 
 
 class Enumerated(dist.Distribution):
-    """V given every group in turn, for any family: groups × components × samples."""
+    """Distribution of V given every group in turn, for any family: groups × components × samples."""
 
     support = constraints.positive
 
@@ -111,13 +113,13 @@ class Enumerated(dist.Distribution):
         super().__init__(batch_shape=(*jnp.shape(z)[:-2], rank, data.num_samples))
 
     def log_prob(self, value: Array, intermediates: Any = None) -> Array:
-        """By group."""
-        return self._each(lambda law, x: law.log_prob(x), value)
+        """Return log densities by group."""
+        return self._each(lambda p, x: p.log_prob(x), value)
 
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
-        """One draw for every group."""
+        """Draw once for every group."""
         shape = (*sample_shape, *self.batch_shape[-2:])
-        return self._each(lambda law, _: law.expand(shape).sample(key), jnp.zeros(self.batch_shape[-2:]))
+        return self._each(lambda p, _: p.expand(shape).sample(key), jnp.zeros(self.batch_shape[-2:]))
 
     def _each(self, of: Any, value: Array) -> Array:
         family, lam, z, data, rank = self.parts
@@ -131,10 +133,10 @@ class Enumerated(dist.Distribution):
 
 
 class SummedOut(dist.Distribution):
-    """V with z summed out: p(v_τ | λ, π) = Σ_c π_τc Π_i p(v_iτ | λ, z_τ = c).
+    """Distribution of V with z summed out: p(v_τ | λ, π) = Σ_c π_τc Π_i p(v_iτ | λ, z_τ = c).
 
-    Components × samples, as guides have it: a sample's log density, which its components have together, is shared out
-    among them evenly.
+    Its shape is components × samples, as that of guides: the joint log density of a sample's components is divided
+    evenly among them.
     """
 
     support = constraints.positive
@@ -144,13 +146,13 @@ class SummedOut(dist.Distribution):
         super().__init__(batch_shape=(rank, data.num_samples))
 
     def log_prob(self, value: Array, intermediates: Any = None) -> Array:
-        """log p(v_τ | λ, π) / K for every v_iτ."""
+        """Return log p(v_τ | λ, π) / K for every v_iτ."""
         family, lam, pi, data, rank = self.parts
         of_sample = logsumexp(label_logits(family, lam, pi, value, data), axis=1)
         return jnp.broadcast_to(of_sample / rank, self.batch_shape)
 
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
-        """A label for every sample, then V."""
+        """Draw a label for every sample, then V."""
         family, lam, pi, data, rank = self.parts
 
         def one(key: Array) -> Array:

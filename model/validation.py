@@ -1,4 +1,4 @@
-"""Checks that many doors share."""
+"""Validation that several modules share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .types import Array
 
 
 def whole(name: str, value: Any, least: int) -> int:
-    """The value, if it is a whole number that is not less.
+    """Return the value if it is a whole number ≥ least, else raise.
 
     >>> whole("rank", 3, 1)
     3
@@ -22,8 +22,8 @@ def whole(name: str, value: Any, least: int) -> int:
     return int(value)
 
 
-def positive(name: str, values: Array) -> None:
-    """Refuse what is not positive and finite in the precision that JAX is set to."""
+def require_positive(name: str, values: Array) -> None:
+    """Raise unless all values are positive and finite in the precision that JAX is set to."""
     if isinstance(values, jax.core.Tracer):  # inside someone's jit: there are no values to look at
         return
     array = np.asarray(values)

@@ -102,7 +102,7 @@ def class_scores(memory: Memory, predict_by: str, samples: NDArray[Any]) -> NDAr
         samples: features × samples.
     """
     if predict_by == "model":
-        folded = fold_in(samples, memory.posteriors[memory.best], memory.priors[memory.best])
+        folded = fold_in(memory.posteriors[memory.best], samples, memory.priors[memory.best])
         log_pi = np.log(np.asarray(memory.shares, float))
         bounds: NDArray[np.float64] = np.asarray(folded.bound, float) + log_pi[None, :]
         return bounds

@@ -27,7 +27,7 @@ from ..model import (
 )
 from ..model.missing import with_nan
 from ..model.priors import canonical
-from ..model.problem import prepare
+from ..model.problem import Problem
 from ..model.units import LARGE, SMALL
 from .projection import accuracy, nnls
 
@@ -78,7 +78,7 @@ class Recipe(NamedTuple):
     def run(self, data: Data, priors: Priors, key: Any, begin: Posterior | None = None) -> Fit:
         """One fit; from these factors' means, if given."""
         rank = self.n_components or (ALONE if self.priors is None and data.num_groups == 0 else None)
-        rank = prepare(data, priors, rank)[2]
+        rank = Problem(data, priors, rank).rank
         start = None
         if begin is not None:
             # Coefficients at 0 would take many sweeps to grow.
@@ -184,7 +184,7 @@ def represent(X: NDArray[Any], posterior: Posterior, priors: Priors, by: str, sh
     """Samples (features × samples) as coefficients, components × samples: "nnls" or "posterior"."""
     if by == "nnls":
         return nnls(posterior.T.mean, X)
-    return np.asarray(fold_in(X, posterior, priors).mean(shares), float)
+    return np.asarray(fold_in(posterior, X, priors).mean(shares), float)
 
 
 def hold_out(y: NDArray[Any], classes: NDArray[Any], fraction: float, seed: int) -> list[NDArray[Any]]:

@@ -86,13 +86,13 @@ def read_problem(arguments: argparse.Namespace) -> tuple[Data, Priors, int]:
     """Data and priors of the options, checked against each other, and the rank."""
     from ..files import read_labels, read_matrix
     from ..model import as_data
-    from ..model.problem import prepare
+    from ..model.problem import Problem
 
     X, features, samples = read_matrix(arguments.file)
     labels = None if arguments.labels is None else read_labels(arguments.labels)
     data = as_data(X, labels, feature_names=features, sample_names=samples)
     priors = make_priors(arguments, data, arguments.rank)
-    return data, priors, prepare(data, priors, arguments.rank)[2]
+    return data, priors, Problem(data, priors, arguments.rank).rank
 
 
 def make_priors(arguments: argparse.Namespace, data: Data, rank: int | None) -> Priors:

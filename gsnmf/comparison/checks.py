@@ -10,20 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..inference import Fit, cavi
-from ..inference.posterior import match, rank_of
-from ..model import Data, Gamma, Priors
+from ..inference.results import match, problem_of
+from ..model import Data, Gamma, Problem
 from ..model.missing import fingerprint
-from ..model.problem import prepare
 from .summary import RANKED
 
 TOLERANCE = 1e-4  # relative, between a fit's last bound and the same of these data: rounding in single precision
 
 
 class Candidate(NamedTuple):
-    """A fit, the priors that it knows, and its augmented bound, NaN where there is none."""
+    """A fit, its problem, and its augmented bound, NaN if it has none."""
 
     fit: Fit
-    priors: Priors
+    problem: Problem
     augmented: float
 
 
@@ -59,14 +58,14 @@ def check_model(name: Any, some: Any, data: Data) -> list[Candidate]:
     sound = [fit for fit in some if np.isfinite(fit.elbo[-1])]
     if not sound:
         raise ValueError(f"expected a finite bound for {name!r}; got {some[0].elbo[-1]}: {some[0].message}")
-    return [Candidate(fit, fit.priors, _augmented(name, fit, fit.priors, data)) for fit in sound]
+    return [_candidate(name, fit, data) for fit in sound]
 
 
-def _augmented(name: Any, fit: Fit, priors: Priors, data: Data) -> float:
-    """The augmented bound, NaN where there is none; and the check that the fit is one of these data."""
+def _candidate(name: Any, fit: Fit, data: Data) -> Candidate:
+    """Return the fit with its problem and augmented bound, if it is a fit of these data."""
     try:
-        ready, hyper, K = prepare(data, priors, rank_of(fit.posterior))
-        match(fit.posterior, ready, hyper, K, tuple)
+        problem = problem_of(fit, data)
+        match(fit.posterior, problem, tuple)
     except ValueError as error:
         raise ValueError(f"expected fits of these data; for {name!r}: {error}") from None
     if fit.data not in (None, fingerprint(data)):
@@ -74,17 +73,17 @@ def _augmented(name: Any, fit: Fit, priors: Priors, data: Data) -> float:
             f"expected fits of these data, with the same entries hidden; got other data, or others hidden, for {name!r}"
         )
     if not is_gamma(fit):
-        return float("nan")
+        return Candidate(fit, problem, float("nan"))
     try:
-        bound = cavi.bound(data, priors, fit.posterior)
+        bound = float(cavi.bound(fit, problem))
     except ValueError:  # shapes fit: the priors are not conjugate
-        return float("nan")
+        return Candidate(fit, problem, float("nan"))
     if fit.bound == "augmented" and abs(bound - fit.elbo[-1]) > TOLERANCE * abs(bound):
         raise ValueError(
             f"expected fits of these data, with the same entries hidden; got {name!r}, which recorded a bound of "
             f"{fit.elbo[-1]:.6g} where these data give {bound:.6g}"
         )
-    return bound
+    return Candidate(fit, problem, bound)
 
 
 def is_gamma(fit: Fit) -> bool:

@@ -18,7 +18,7 @@ from ..classification.projection import accuracy
 from ..inference import Fit, cavi, held_out_score, in_use, psis, to_arviz
 from ..inference.arviz_compat import LeftOut, leave_one_out, stacking_weights
 from ..inference.diagnostics import estimate, log_weights
-from ..inference.posterior import divergence
+from ..inference.results import divergence
 from ..inference.starts import check_key
 from ..model import Data, Gamma, GroupSparse
 from ..model.missing import with_nan
@@ -80,13 +80,13 @@ def compare(
     draws: dict[str, Any] = {"key": key, "num_samples": num_samples}
     rows, terms, left_out = {}, {}, {}
     for name, some in models.items():
-        best = _choose(some, data, draws)
+        best = _choose(some, draws)
         terms[name] = _terms(best, data, draws)
         rows[name] = {"augmented_bound": best.augmented, "restarts": len(given[name])}
         rows[name] |= _looks(best, data, trial, printed)
         if loo:
-            rows[name]["k_hat"] = psis(best.fit, data, best.priors, **draws)
-            left_out[name] = _leave_samples_out(best, data, draws)
+            rows[name]["k_hat"] = psis(best.fit, best.problem, **draws)
+            left_out[name] = _leave_samples_out(best, draws)
             terms[name]["loo"] = len(left_out[name].elpd) * left_out[name].elpd  # whose mean is the sum
         for measure, values in terms[name].items():
             rows[name][measure], rows[name][f"{measure}_se"] = estimate(values)
@@ -109,15 +109,15 @@ def _differences(order: pd.Index, terms: Mapping[Any, dict[str, NDArray[np.float
 
 def _terms(one: Candidate, data: Data, draws: dict[str, Any]) -> dict[str, NDArray[np.float64]]:
     """What the measures are means of: log w of every draw, the log predictive density of every entry held out."""
-    terms = {"collapsed_bound": np.asarray(log_weights(one.fit, data, one.priors, **draws), float)}
+    terms = {"collapsed_bound": np.asarray(log_weights(one.fit, one.problem, **draws), float)}
     if has_held_out(data):
-        terms["held_out"] = held_out_score(one.fit, data, one.priors, **draws).per_entry
+        terms["held_out"] = held_out_score(one.fit, one.problem, **draws).per_entry
     return terms
 
 
-def _leave_samples_out(one: Candidate, data: Data, draws: dict[str, Any]) -> LeftOut:
+def _leave_samples_out(one: Candidate, draws: dict[str, Any]) -> LeftOut:
     options: dict[str, Any] = {"log_likelihood": "sample", "posterior_predictive": False, "align": None}
-    return leave_one_out(to_arviz(one.fit, data, one.priors, **draws, **options))
+    return leave_one_out(to_arviz(one.fit, one.problem, **draws, **options))
 
 
 def _trust(left_out: Mapping[Any, LeftOut]) -> pd.DataFrame:
@@ -139,13 +139,13 @@ def _looks(one: Candidate, data: Data, trial: Trial | None, printed: bool) -> di
         looks["accuracy"] = accuracy(q.T.mean, with_nan(data), trial.labels, trial.new, trial.new_labels)
     looks |= {"sweeps": fit.num_steps, "converged": fit.converged, "optimised": fit.bound}
     if printed:
-        paper = isinstance(one.priors.coefficients, (GroupSparse, Gamma)) and not np.isnan(one.augmented)
-        gap = cavi.paper_bound_gap(data, q) if paper else np.nan  # of its model and of Cemgil's alone
+        paper = isinstance(one.problem.priors.coefficients, (GroupSparse, Gamma)) and not np.isnan(one.augmented)
+        gap = cavi.paper_bound_gap(q, data) if paper else np.nan  # of its model and of Cemgil's alone
         looks |= {"paper_bound": one.augmented + gap, "paper_bound_gap": gap}
     return looks
 
 
-def _choose(some: Sequence[Candidate], data: Data, draws: dict[str, Any]) -> Candidate:
+def _choose(some: Sequence[Candidate], draws: dict[str, Any]) -> Candidate:
     """The restart with the highest bound, of the kind that it raised."""
     if len(some) == 1:
         return some[0]
@@ -153,6 +153,6 @@ def _choose(some: Sequence[Candidate], data: Data, draws: dict[str, Any]) -> Can
     def bound(one: Candidate) -> float:
         if one.fit.bound == "augmented":
             return float(one.fit.elbo[-1])
-        return float(log_weights(one.fit, data, one.priors, **draws).mean())
+        return float(log_weights(one.fit, one.problem, **draws).mean())
 
     return max(some, key=bound)

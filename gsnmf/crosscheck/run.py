@@ -20,7 +20,7 @@ from ..inference import DeadComponentsWarning, Fit, cavi, collapsed_bound, mcmc,
 from ..inference.alignment import blocks
 from ..inference.arviz_compat import dataset, diagnose
 from ..model import Data, Gamma, GroupSparse, Priors, as_data, label_driven
-from ..model.problem import has_counts, prepare
+from ..model.problem import Problem, has_counts
 from ..model.types import Array
 from ..model.validation import whole
 from .invariants import Invariant, choose, evaluate, own_groups
@@ -123,7 +123,8 @@ def crosscheck(
     check_sizes(draws, chains)
     names = [name for name in HOW if has_counts(data) or name != "Gibbs"]
     keys = dict(zip([*HOW, "draws", "bounds"], jax.random.split(key, len(HOW) + 2), strict=True))
-    K = prepare(data, priors, rank)[2]
+    problem = Problem(data, priors, rank)
+    K = problem.rank
     init = init or ("random" if own_groups(data, priors, K) is None else "groups")
     found: dict[str, tuple[Any, float]] = {}
     for number, name in enumerate(names, 1):
@@ -134,23 +135,23 @@ def crosscheck(
         if name == "CAVI" and lam_start == "shape":
             options["start"] = cavi.start_at_shape(data, priors, K)
         result = _run(name, data, priors, options, draws, chains, progress_bar)
-        jax.tree.map(np.asarray, result.get_samples() if isinstance(result, MCMC) else result.posterior)  # wait for it
+        jax.block_until_ready(result.posterior if isinstance(result, Fit) else result.get_samples())  # type: ignore[no-untyped-call]  # NumPyro's
         found[name] = result, time.perf_counter() - begin
     announce("comparing")
     fit = found["CAVI"][0]
     asked = choose(data, priors, fit.posterior)
     # Components that the priors do not tell apart may change places within a chain.
-    align = None if len(np.unique(blocks(data, priors, K))) == K else "draw"
+    align = None if len(np.unique(blocks(problem))) == K else "draw"
     reading: dict[str, Any] = {"key": keys["draws"], "num_samples": draws * chains, "align": align, "reference": fit}
     answers = {}
     for name, (result, seconds) in found.items():
-        tree = to_arviz(result, data, priors, log_likelihood=None, posterior_predictive=False, **reading)
+        tree = to_arviz(result, data, log_likelihood=None, posterior_predictive=False, **reading)
         diverging = int(tree["sample_stats"]["diverging"].sum()) if name == "NUTS" else 0
         values = evaluate(dataset(tree, "posterior"), asked)
         answers[name] = Answer(values, seconds, result if isinstance(result, Fit) else None, diverging)
     reference = names[-1]
     summary = summarise({name: answer.draws for name, answer in answers.items()}, reference)
-    return Crosscheck(asked, answers, summary, _diagnose(answers, summary, data, priors, keys["bounds"]), reference)
+    return Crosscheck(asked, answers, summary, _diagnose(answers, summary, problem, keys["bounds"]), reference)
 
 
 def _run(
@@ -199,17 +200,15 @@ def summarise(draws: dict[str, dict[str, np.ndarray]], reference: str) -> pd.Dat
     return pd.DataFrame(rows).set_index(["algorithm", "invariant"])
 
 
-def _diagnose(
-    answers: dict[str, Answer], summary: pd.DataFrame, data: Data, priors: Priors, key: Array
-) -> pd.DataFrame:
+def _diagnose(answers: dict[str, Answer], summary: pd.DataFrame, problem: Problem, key: Array) -> pd.DataFrame:
     """The table of every algorithm; the bounds of all by the same key, that differences have less noise."""
     rows = {}
     for name, answer in answers.items():
         own, row = summary.loc[name], dict.fromkeys(["augmented", "collapsed", "collapsed_error", "k_hat"], np.nan)
         if answer.fit is not None:
-            bound = collapsed_bound(answer.fit, data, priors, key=key, num_samples=4000)
+            bound = collapsed_bound(answer.fit, problem, key=key, num_samples=4000)
             row |= {"collapsed": bound.value, "collapsed_error": bound.error}
-            row["k_hat"] = psis(answer.fit, data, priors, key=key, num_samples=4000)
+            row["k_hat"] = psis(answer.fit, problem, key=key, num_samples=4000)
             if answer.fit.bound == "augmented":
                 row["augmented"] = float(answer.fit.elbo[-1])
         row |= {"r_hat": own["r_hat"].max(), "ess_bulk": own["ess_bulk"].min(), "ess_tail": own["ess_tail"].min()}

@@ -16,7 +16,7 @@ import numpy as np
 from ..files import PathLike
 from ..images.preprocessing import pixels_of
 from ..inference import Fit, psis
-from ..inference.posterior import rank_of
+from ..inference.results import rank_of
 from ..model import Data, Priors
 from ..model.missing import fingerprint
 from . import components, samples, sections

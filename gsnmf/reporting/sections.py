@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import kl_div
 
 from .. import __version__
-from ..inference.posterior import divergence
+from ..inference.results import divergence
 from ..model.problem import has_counts
 from . import graph
 from .charts import histogram, named_bars
@@ -105,7 +105,7 @@ def model_section(s: Summary) -> list[Html]:
     family = type(s.priors.coefficients).__name__
     learned = " Shapes and scales were learned with the factors." if s.fit.learned else ""
     notes = [f"Prior of the coefficients: {family}.{learned} Gamma distributions are stated by shape and scale."]
-    if d.labels is not None and d.labels.num_unknown and "z" not in found.laws:
+    if d.labels is not None and d.labels.num_unlabelled and "z" not in found.laws:
         notes.append("The labels that are unknown are learned as well; the graph shows the model for known ones.")
     priors = tag("table", tag("caption", "Priors", class_="hidden"), tag("tbody", lines), class_="facts priors")
     return [

@@ -1,1 +1,25 @@
-"""Labels in a run of sweeps."""
+"""Labels in a run of sweeps: one strategy for known labels, and two for samples without a label.
+
+Each strategy is an object with the same methods, so that sweep, bound and engine never ask which it is:
+
+    allocate(X, m)                      q(S), and q(z) where it is found with it
+    exposure(X, m, S)                   how much T could have caused
+    groups_in_sweep(m, S), groups_of(q) the membership that rates and sums go by
+    update(family, m, V, lam, S)        q(z) and q(π)
+    read(X, priors, q)                  the moments that the next sweep needs besides those of T, V and λ
+    sample_terms(X, priors, q)          the terms of the bound that belong to samples, by component: −KL and totals
+    terms(q)                            the terms of the bound that belong to labels
+    moved(S, old, new)                  Σ x log(M/x) when q(S) is older than the factors
+    settle(q, after)                    factors with q(z) at its optimum
+    temper(beta)                        the strategy while it anneals
+    hold(posterior)                     factors in the layout of sweeps
+    first(V, exposure)                  the moments that a start from means begins with
+"""
+
+from .known import Known
+from .mean_field import MeanField
+from .structured import Structured
+
+FORMS = ("structured", "mean_field")
+
+__all__ = ["FORMS", "Known", "MeanField", "Structured"]

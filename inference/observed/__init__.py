@@ -1,1 +1,68 @@
-"""X as inference sees it."""
+"""X as sweeps read it: the only part of inference that sees entries of X.
+
+q(s_ν·τ) is multinomial with x_ντ trials and probabilities g_T,νi g_V,iτ / M_ντ, where g = exp E[log ·] and M = g_T g_V.
+Nothing here, or anywhere, forms an array of F×K×N.
+
+Here and in the sweep all matrices are the transposes of those on paper, samples first, Xᵀ ≈ VᵀTᵀ: X is samples ×
+features, V samples × components, T components × features. It is the layout in which `benchmarks/` finds its floor.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from ...model.data import Data
+from ...model.priors import Gamma
+from ...model.types import Array
+from .dense import Dense, MaskedDense, base_of, cut_into_tiles
+
+__all__ = ["Allocation", "Dense", "MaskedDense", "Observed", "base_of", "observe_matrix"]
+
+
+class Allocation(NamedTuple):
+    """q(S) at its optimum for given exp E[log T], exp E[log V], as far as it is needed.
+
+    T: Σ_T = Σ_τ E[s], components × features.
+    V: Σ_V = Σ_ν E[s], samples × components.
+    log_ratio: Σ_ντ x log(M/x), which is small where TV is close to X: single precision keeps its digits.
+    labels: what the labels' strategy found on the way; None with known labels and in the mean field.
+    """
+
+    T: Array
+    V: Array
+    log_ratio: Array
+    labels: Array | None = None
+
+
+class Observed(Protocol):
+    """X, or some samples of it, as sweeps read it.
+
+    base: Σ_ντ [x log x − log Γ(x + 1)], the part of the bound that does not depend on the factors.
+    """
+
+    @property
+    def base(self) -> Array: ...  # noqa: D102 (documented above)
+
+    def allocate(self, T: Array, V: Array) -> tuple[Array, Array, Array]:
+        """Return Σ_T, Σ_V and Σ x log(M/x) from E[log T] and E[log V]."""
+
+    def exposure_of_T(self, V: Gamma) -> Array:
+        """Return Σ_τ w_ντ E[v_iτ] for every t_νi, components × features or × 1."""
+
+    def exposure_of_V(self, T: Gamma) -> Array:
+        """Return Σ_ν w_ντ E[t_νi] for every v_iτ, samples × components or 1 × components."""
+
+    def expected_totals(self, T: Gamma, V: Gamma) -> Array:
+        """Return Σ_ντ w_ντ E[t_νi v_iτ] of every component."""
+
+
+def observe_matrix(data: Data, rows: Array | None = None, copies: int = 1) -> Dense | MaskedDense:
+    """Return X as sweeps read it: cut along the samples into tiles, with the sums that stay the same.
+
+    Args:
+        data: of a `Problem`.
+        rows: samples to take, in their order; None for all.
+        copies: rows of V for each sample, as many as candidate groups: tiles are smaller by that factor.
+    """
+    X, mask = (data.X, data.mask) if rows is None else data.matrix.take(rows)
+    return cut_into_tiles(X, mask, copies)

@@ -266,7 +266,7 @@ def test_fit_with_unknown_labels(matrix: Path, capsys: pytest.CaptureFixture[str
     assert dict(zip(head.split(), values.split(), strict=False))["unlabelled"] == "2"
     labels = load_fit(folder / "partly").fit.posterior.labels
     assert labels is not None
-    assert np.flatnonzero(labels.unknown).tolist() == [2, 5]
+    assert np.flatnonzero(labels.unlabelled).tolist() == [2, 5]
     np.testing.assert_allclose(labels.z.sum(axis=1), 1, rtol=1e-5)
     np.testing.assert_array_equal(labels.z[0], [1, 0])
     assert labels.V is not None

@@ -105,7 +105,7 @@ def test_it_is_what_the_functions_below_it_give():
     np.testing.assert_allclose(model.inverse_transform(V.T), (T @ V).T)
     assert model.predict(X_new).tolist() == nearest_cosine(nnls(T, X.T), y, V).tolist()
     model.set_params(predict_by="model", transform_by="posterior")
-    folded = fold_in(X_new.T, fit, priors)
+    folded = fold_in(fit, X_new.T, priors)
     np.testing.assert_allclose(model.predict_proba(X_new), folded.class_posterior(), rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(model.transform(X_new), folded.mean().T, rtol=1e-4, atol=1e-6)
     strict = GroupSparseNMF(**QUICK, prior="paper", small=2.0, large=9.0, lam_start="shape", init="groups").fit(X, y)
@@ -168,7 +168,7 @@ def test_mean_cosines_of_all_restarts_by_hand(transform_by):
     for restart in model.restarts_:
 
         def coefficients(samples, q=restart):
-            return nnls(q.T.mean, samples.T) if transform_by == "nnls" else fold_in(samples.T, q, model.priors_).mean()
+            return nnls(q.T.mean, samples.T) if transform_by == "nnls" else fold_in(q, samples.T, model.priors_).mean()
 
         old, new = (np.asarray(coefficients(samples), float) for samples in (X, X_new))
         plain.append(class_cosines(old, y, new)[0])
@@ -260,7 +260,7 @@ def test_priors_without_classes_serve_all_but_the_class_posterior():
     options = {**QUICK, "max_iter": 60, "n_components": 6, "priors": priors, "lam_start": "shape"}
     model = GroupSparseNMF(**options, transform_by="posterior").fit(X, y)
     np.testing.assert_allclose(
-        model.transform(X_new), fold_in(X_new.T, model.posterior_, priors).mean().T, rtol=1e-4, atol=1e-6
+        model.transform(X_new), fold_in(model.posterior_, X_new.T, priors).mean().T, rtol=1e-4, atol=1e-6
     )
     assert model.score(X_new, y_new) > 0.8
     with pytest.raises(ValueError, match=r"expected priors with GroupSparse .* for predict_by='model'; got Gamma"):
@@ -504,7 +504,7 @@ def test_every_restart_learns_its_own_priors():
     model = GroupSparseNMF(**QUICK, n_restarts=2, predict_by="cosine", transform_by="posterior", learn=learn).fit(X, y)
     assert model.priors_.dictionary.a.shape == (1, model.n_components_)
     data = as_data(X.T, y)
-    assert cavi.bound(data, model.priors_, model.posterior_) == pytest.approx(model.elbo_[-1], rel=1e-5)
+    assert cavi.bound(model.posterior_, data, model.priors_) == pytest.approx(model.elbo_[-1], rel=1e-5)
     assert model.priors_ is model._memory.priors[model.best_restart_]
     assert not np.allclose(*(priors.dictionary.a for priors in model._memory.priors))
     assert model.predict(X_new).shape == (len(X_new),)

@@ -62,7 +62,7 @@ def problem(family: str = "group sparse", labels: Any = "all", **names: Any) -> 
     if labels == "some":
         probabilities = np.asarray(data.membership).copy()
         probabilities[:3] = [[0.5, 0.3, 0.2], [0.98, 0.01, 0.01], [0.1, 0.8, 0.1]]
-        z = LabelPosterior(probabilities, None, None, data.labels.unknown)
+        z = LabelPosterior(probabilities, None, None, data.labels.unlabelled)
     priors = Priors(Gamma(0.6, 20.0), coefficients)
     fit = Fit(
         Posterior(T, V, lam).with_labels(z), np.linspace(-900, -700, 30), 30, True, "It was enough.", priors=priors

@@ -6,7 +6,7 @@ from gsnmf.inference import Posterior, align, invariants
 from gsnmf.inference.alignment import blocks, permute
 from gsnmf.inference.arviz_compat import gather
 from gsnmf.inference.factors import Correlated, LogNormal, Point
-from gsnmf.model import Gamma, GroupSparse, Priors, as_data, label_driven
+from gsnmf.model import Gamma, GroupSparse, Priors, Problem, as_data, label_driven
 
 F, K, N, C = 7, 4, 9, 2
 DATA = as_data(np.ones((F, N)), list("aabbababa"))
@@ -93,11 +93,11 @@ def test_no_size_matters():
 
 
 def test_blocks_are_components_with_the_same_prior():
-    assert len(set(blocks(DATA, ALIKE, K))) == 1
-    first = blocks(DATA, BOUND, K)
+    assert len(set(blocks(Problem(DATA, ALIKE, K)))) == 1
+    first = blocks(Problem(DATA, BOUND, K))
     assert first[0] == first[1] != first[2] == first[3]
     by_dictionary = Priors(Gamma(np.array([1.0, 1.0, 2.0, 1.0]), 1.0), GroupSparse(Gamma(1.0, 1.0)))
-    assert blocks(DATA, by_dictionary, K).tolist() == [0, 0, 1, 0]
+    assert blocks(Problem(DATA, by_dictionary, K)).tolist() == [0, 0, 1, 0]
 
 
 def test_components_stay_within_their_block():

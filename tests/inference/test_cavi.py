@@ -7,21 +7,22 @@ from conftest import paper_priors, problem
 from sklearn.exceptions import ConvergenceWarning
 
 from gsnmf.inference import cavi
-from gsnmf.inference.bound import moved_log_ratio, prior_terms
+from gsnmf.inference.bound import prior_terms
 from gsnmf.inference.engine import advance
-from gsnmf.inference.observed.dense import _observe, allocate, observe
-from gsnmf.inference.posterior import Posterior, transposed
+from gsnmf.inference.observations import observe
+from gsnmf.inference.observed import dense
+from gsnmf.inference.posterior import Posterior
 from gsnmf.inference.sweep import moments, rescale, sweep
 from gsnmf.model import Gamma, GroupSparse, Priors, as_data
 from gsnmf.model.conjugacy import moves_rates
-from gsnmf.model.problem import prepare
+from gsnmf.model.problem import Problem
 
 PLAIN = {"tol": None, "accelerate": False}
 
 
 def slow(data, priors, q, p=None):
     """What the reference takes, from a posterior."""
-    _, full, K = prepare(data, priors, q.T.a.shape[1])
+    _, full, K = Problem(data, priors, q.T.a.shape[1])
     family, rows, z = full.coefficients, np.arange(K), np.zeros(data.num_samples, int)
     if family.axes[1] == "group":
         z = data.membership.argmax(axis=1)
@@ -42,7 +43,7 @@ def test_bound_equals_explicit_loops(family, hidden):
     priors = Priors(Gamma(0.7, np.array([[1.0, 2.0]])), family)
     fit = cavi.run(data, priors, key=jax.random.key(0), max_steps=3, **PLAIN)
     np.testing.assert_allclose(fit.elbo[-1], reference.bound(**slow(data, priors, fit.posterior)), rtol=1e-12)
-    np.testing.assert_allclose(fit.elbo[-1], cavi.bound(data, priors, fit.posterior), rtol=1e-13)
+    np.testing.assert_allclose(fit.elbo[-1], cavi.bound(fit.posterior, data, priors), rtol=1e-13)
 
 
 def test_every_recorded_bound_is_the_bound_after_that_sweep():
@@ -50,7 +51,7 @@ def test_every_recorded_bound_is_the_bound_after_that_sweep():
     elbo = cavi.run(data, priors, key=jax.random.key(0), max_steps=30, **PLAIN).elbo
     for n in (1, 2, 24, 25, 26, 30):  # on both sides of a chunk's end
         fit = cavi.run(data, priors, key=jax.random.key(0), max_steps=n, **PLAIN)
-        np.testing.assert_allclose(cavi.bound(data, priors, fit.posterior), elbo[n - 1], rtol=1e-13)
+        np.testing.assert_allclose(cavi.bound(fit.posterior, data, priors), elbo[n - 1], rtol=1e-13)
 
 
 @pytest.mark.parametrize("hidden", [False, True])
@@ -117,7 +118,7 @@ def test_accelerated_runs_end_with_the_bound_and_record_no_more_than_it(family, 
     priors = Priors(Gamma(0.7, np.array([[1.0, 2.0, 3.0]])), family)
     options = {"key": jax.random.key(3), "tol": None}
     fit = cavi.run(data, priors, max_steps=n, **options)
-    np.testing.assert_allclose(fit.elbo[-1], cavi.bound(data, priors, fit.posterior), rtol=1e-13)
+    np.testing.assert_allclose(fit.elbo[-1], cavi.bound(fit.posterior, data, priors), rtol=1e-13)
     assert (np.diff(fit.elbo) >= -1e-10 * abs(fit.elbo[1:])).all()
     longer = cavi.run(data, priors, max_steps=n + 1, **options)
     assert longer.elbo[n - 1] <= fit.elbo[-1] + 1e-10 * abs(fit.elbo[-1])
@@ -333,7 +334,7 @@ def test_no_array_of_features_components_samples():
     F, N, K, C = 31, 37, 29, 3
     data, priors = problem(10, F, N, K, C)
     state = cavi.init(data, priors, key=jax.random.key(0))
-    data, priors, _ = prepare(data, priors)
+    data, priors, _ = Problem(data, priors)
     jaxpr = jax.make_jaxpr(sweep)(observe(data), priors, state.moments)
     sizes = [v.aval.size for eqn in jaxpr.eqns for v in eqn.outvars]
     assert max(sizes) == max(F * N, F * K, K * N)
@@ -414,22 +415,27 @@ def test_bound_with_an_older_q_of_S_equals_explicit_loops(family):
     priors = Priors(Gamma(0.7, np.array([[1.0, 2.0]])), family)
     old = cavi.run(data, priors, key=jax.random.key(0), max_steps=2, **PLAIN).posterior
     new = cavi.run(data, priors, start=old, max_steps=5, **PLAIN).posterior
-    ready, hyper, _ = prepare(data, priors, 2)
-    seen, (m, moved) = observe(ready), (moments(observe(ready), hyper, transposed(q)) for q in (old, new))
-    value = moved_log_ratio(allocate(seen, m.T, m.V), m, moved) + seen.base + prior_terms(seen, hyper, transposed(new))
+    ready, hyper, _ = Problem(data, priors, 2)
+    seen = observe(ready)
+    before, after = (seen.labels.hold(q) for q in (old, new))
+    m, moved = (moments(seen, hyper, q) for q in (before, after))
+    S = seen.labels.allocate(seen.X, m)
+    value = seen.labels.moved(S, m, moved) + seen.X.base + prior_terms(seen, hyper, after)
     held = slow(data, priors, old)["p"]
     np.testing.assert_allclose(value, reference.bound(**slow(data, priors, new, held)), rtol=1e-12)
 
 
 @pytest.mark.parametrize("width", [1, 4, 5, 15])
-def test_tiles_change_nothing(width):
+def test_tiles_change_nothing(width, monkeypatch):
     """Samples cut into tiles, the last one not full, against the whole at once."""
     data, priors = problem(16)
     m = cavi.init(data, priors, key=jax.random.key(0)).moments
-    ready, hyper, _ = prepare(data, priors)
-    whole, cut = _observe(ready, 8 << 20), _observe(ready, width * 12 * 8)
-    assert whole.X.shape == (1, 15, 12)
-    assert cut.X.shape == (-(-15 // width), width, 12)
+    ready, hyper, _ = Problem(data, priors)
+    whole = observe(ready)
+    monkeypatch.setattr(dense, "TILE", width * 12 * 8)
+    cut = whole._replace(X=dense.cut_into_tiles(ready.X, ready.mask))
+    assert whole.X.tiles.shape == (1, 15, 12)
+    assert cut.X.tiles.shape == (-(-15 // width), width, 12)
     one, other = sweep(whole, hyper, m), sweep(cut, hyper, m)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12), one, other)
 
@@ -446,8 +452,8 @@ def test_going_on_in_another_precision_and_with_another_problem():
         cavi.run(data, priors, start=single, rank=2)
     free = Priors(Gamma(1.0, 1.0), GroupSparse(Gamma(1.0, 1.0)))
     assert cavi.run(data, free, start=single, max_steps=2, **PLAIN).posterior.T.a.shape == (12, 4)
-    with pytest.raises(ValueError, match=r"expected a Posterior, as in fit.posterior; got Fit"):
-        cavi.bound(data, priors, cavi.run(data, priors, start=single, max_steps=1, **PLAIN))
+    with pytest.raises(ValueError, match=r"expected a Posterior, as in fit.posterior; got Priors"):
+        cavi.bound(priors, data, priors)
 
 
 def test_scale_step_is_the_best_there_is(family):
@@ -455,10 +461,11 @@ def test_scale_step_is_the_best_there_is(family):
     data, _ = problem(14, F=6, N=9)
     priors = Priors(Gamma(0.7, np.array([[1.0, 2.0]])), family)
     q = cavi.run(data, priors, key=jax.random.key(0), max_steps=2, **PLAIN).posterior
-    ready, hyper, _ = prepare(data, priors, 2)
-    best = rescale(observe(ready), hyper, transposed(q)).posterior
-    top = cavi.bound(data, priors, best)
-    assert top > cavi.bound(data, priors, q) + 1e-6
+    ready, hyper, _ = Problem(data, priors, 2)
+    seen = observe(ready)
+    best = rescale(seen, hyper, seen.labels.hold(q)).posterior
+    top = cavi.bound(best, data, priors)
+    assert top > cavi.bound(q, data, priors) + 1e-6
     np.testing.assert_allclose(best.T.mean @ best.V.mean, q.T.mean @ q.V.mean, rtol=1e-12)
     for factor in (0.99, 1.01):
         for i in range(2):
@@ -468,7 +475,7 @@ def test_scale_step_is_the_best_there_is(family):
                 lam = lam._replace(b=lam.b * gamma[:, None])
             V = best.V._replace(b=best.V.b / gamma[:, None])
             moved = Posterior(best.T._replace(b=best.T.b * gamma[None, :]), V, lam)
-            assert cavi.bound(data, priors, moved) < top
+            assert cavi.bound(moved, data, priors) < top
 
 
 DATA, PRIORS = problem(12)
@@ -505,4 +512,4 @@ def test_families_without_lambda_refuse_what_needs_it():
         cavi.run(DATA, priors, rank=4, key=jax.random.key(0), init="groups")
     fit = cavi.run(DATA, priors, rank=4, key=jax.random.key(0), max_steps=3, tol=None)
     assert fit.posterior.lam is None
-    assert cavi.paper_bound_gap(DATA, fit.posterior) == 0
+    assert cavi.paper_bound_gap(fit.posterior, DATA) == 0

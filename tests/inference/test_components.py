@@ -44,11 +44,11 @@ def dying(request):
 def test_unused_is_what_the_bound_does_without(dying):
     """Each component by itself: the bound rises without an unused one and falls by far without one in use."""
     data, fit = dying
-    used, before = in_use(fit.posterior), cavi.bound(data, fit.priors, fit.posterior)
+    used, before = in_use(fit.posterior), cavi.bound(fit.posterior, data, fit.priors)
     assert 1 <= used.sum() < K
     for i in range(K):
         posterior, priors = without(fit.posterior, fit.priors, np.arange(K) != i)
-        change = cavi.bound(data, priors, posterior) - before
+        change = cavi.bound(posterior, data, priors) - before
         assert change < -10 if used[i] else change > 0
 
 
@@ -60,7 +60,7 @@ def test_pruning_leaves_out_what_is_dead_and_no_more(dying):
     kept = jax.tree.leaves(without(fit.posterior, fit.priors, used))
     for ours, theirs in zip(jax.tree.leaves((pruned.posterior, pruned.priors)), kept, strict=True):
         np.testing.assert_array_equal(ours, theirs)
-    assert pruned.elbo[-1] == cavi.bound(data, pruned.priors, pruned.posterior) > fit.elbo[-1]
+    assert pruned.elbo[-1] == cavi.bound(pruned.posterior, data, pruned.priors) > fit.elbo[-1]
     assert len(pruned.elbo) == pruned.num_steps
     assert f"{(~used).sum()} of {K} components were left out" in pruned.message
 

@@ -20,7 +20,7 @@ from gsnmf.inference import Posterior, align, cavi, collapsed_bound, fold_in, gu
 from gsnmf.inference.alignment import blocks
 from gsnmf.inference.starts import fill
 from gsnmf.model import Exponential, Gamma, GroupSparse, Priors, Relevance, as_data, by_scale, group_sparse_nmf
-from gsnmf.model.problem import prepare
+from gsnmf.model.problem import Problem
 
 F, N, K = 5, 6, 2
 DATA = as_data(np.random.default_rng(0).poisson(4.0, size=(F, N)), list("aabbcc"))
@@ -115,10 +115,10 @@ def test_what_is_made_of_a_fit_asks_for_the_axes_that_lam_has(name, tmp_path, mo
         pictures = {path.stem for path in plots.save_figures(tmp_path, fit, data)}
         assert ("hinton_lambda" in pictures) == grouped
         if fit.posterior.lam is None or fit.posterior.lam.a.shape == (K, data.num_groups):
-            assert cavi.paper_bound_gap(data, fit.posterior) >= 0
+            assert cavi.paper_bound_gap(fit.posterior, data) >= 0
         else:
             with pytest.raises(ValueError, match="expected a λ for each of 2 components in each of the"):
-                cavi.paper_bound_gap(data, fit.posterior)
+                cavi.paper_bound_gap(fit.posterior, data)
 
 
 def test_gibbs_draws_of_a_rate_that_all_components_share_are_aligned():
@@ -136,8 +136,8 @@ def test_closed_forms_are_refused_where_there_are_none(name):
     for refused in (
         lambda: cavi.run(DATA, priors, key=KEY, rank=K),
         lambda: mcmc.run_gibbs(DATA, priors, key=KEY, rank=K, **SHORT),
-        lambda: cavi.bound(DATA, priors, ones),
-        lambda: fold_in(DATA, ones, priors),
+        lambda: cavi.bound(ones, DATA, priors),
+        lambda: fold_in(ones, DATA, priors),
         lambda: GroupSparseNMF(2, priors=priors).fit(DATA.X.T, list("aabbcc")),
     ):
         with pytest.raises(ValueError, match=f"closed forms for .*got {said}: svi.run and mcmc.run_nuts take these"):
@@ -264,7 +264,7 @@ def test_new_samples_have_no_rate_of_their_own():
     priors = Priors(Gamma(0.8, 2.0), Volume(Gamma(2.0, 0.5)))
     fit = cavi.run(DATA, priors, key=KEY, rank=K, max_steps=5, **PLAIN)
     with pytest.raises(ValueError, match=r"expected priors whose λ new samples share .* got one λ per sample"):
-        fold_in(DATA, fit, priors)
+        fold_in(fit, DATA, priors)
 
 
 def test_a_guide_of_other_families_has_the_models_plates():
@@ -318,20 +318,20 @@ def test_families_from_outside_are_checked_at_the_door(form, message):
 
 
 def test_components_that_a_family_from_outside_tells_apart_keep_their_places():
-    assert blocks(DATA, Priors(Gamma(1.0, 1.0), Known(np.array([[1.0], [50.0]]))), 2).tolist() == [0, 1]
+    assert blocks(Problem(DATA, Priors(Gamma(1.0, 1.0), Known(np.array([[1.0], [50.0]]))), 2)).tolist() == [0, 1]
 
 
 def test_groups_take_turns_under_rates_that_are_no_gamma():
     """Medians by Monte Carlo would bind components to groups at random."""
     priors = Priors(Gamma(1.0, 1.0), GroupSparse(dist.InverseGamma(2.0, 1.0)))
-    for ready in (priors, prepare(DATA, priors, 3)[1]):
+    for ready in (priors, Problem(DATA, priors, 3).priors):
         start = fill(None, DATA, ready, 3, KEY, "groups")
         np.testing.assert_array_equal(start.V.reshape(3, 3, 2).mean(axis=2).argmax(axis=1), [0, 1, 2])
 
 
 def test_a_support_whose_end_is_traced_passes():
     """The prior as an argument of a compiled function: where its support ends is no number there."""
-    _, priors, _ = prepare(DATA, Priors(Gamma(1.0, 1.0), dist.TruncatedNormal(0.0, 1.0, low=0.0)), K)
+    _, priors, _ = Problem(DATA, Priors(Gamma(1.0, 1.0), dist.TruncatedNormal(0.0, 1.0, low=0.0)), K)
     values = {"T": np.ones((F, K)), "V": np.ones((K, N))}
 
     def joint(priors):

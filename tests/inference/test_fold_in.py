@@ -67,7 +67,7 @@ def slow_fold(x, T, prior, steps):
 def test_agrees_with_explicit_loops(family, steps):
     _, priors, q = learned(family)
     X = new_samples()
-    folded = fold_in(X, q, priors, max_steps=steps, tol=0.0)
+    folded = fold_in(q, X, priors, max_steps=steps, tol=0.0)
     T = Gamma(*(np.asarray(x) for x in q.T))
     C = 1 if q.lam is None else q.lam.a.shape[1]
     assert folded.V.a.shape == folded.V.b.shape == (C, 4, 6)
@@ -84,7 +84,7 @@ def test_each_update_is_the_maximiser(family):
     """With q(S) held where the update held it, the slow bound has no slope left in q(v)."""
     _, priors, q = learned(family)
     x, c = new_samples()[:, 3:4], 0 if q.lam is None else q.lam.a.shape[1] - 1
-    old, new = (fold_in(x, q, priors, max_steps=n, tol=0.0).V for n in (3, 4))
+    old, new = (fold_in(q, x, priors, max_steps=n, tol=0.0).V for n in (3, 4))
     old, new = (Gamma(V.a[c], V.b[c]) for V in (old, new))
     prior_V = (
         Gamma(*(np.ones(q.lam.a.shape) for _ in "ab")) if q.lam is not None else priors.coefficients.broadcast(4, 1)
@@ -102,21 +102,21 @@ def test_each_update_is_the_maximiser(family):
 
 def test_the_bound_never_falls_and_stops_when_it_no_longer_rises(family):
     _, priors, q = learned(family)
-    bounds = np.stack([fold_in(new_samples(), q, priors, max_steps=n, tol=0.0).bound for n in range(1, 60)])
+    bounds = np.stack([fold_in(q, new_samples(), priors, max_steps=n, tol=0.0).bound for n in range(1, 60)])
     assert (np.diff(bounds, axis=0) >= -1e-12 * abs(bounds[1:])).all()
-    loose, tight = (fold_in(new_samples(), q, priors, tol=tol, max_steps=20000) for tol in (1e-3, 1e-12))
+    loose, tight = (fold_in(q, new_samples(), priors, tol=tol, max_steps=20000) for tol in (1e-3, 1e-12))
     assert loose.converged.all()
     assert tight.converged.all()
     np.testing.assert_allclose(loose.bound, tight.bound, rtol=0.02)
     assert (loose.bound[1:] < tight.bound[1:]).all()  # each sample stopped by itself, before the end
-    assert not fold_in(new_samples(), q, priors, max_steps=2).converged[1:].any()
+    assert not fold_in(q, new_samples(), priors, max_steps=2).converged[1:].any()
 
 
 def test_samples_are_folded_in_one_by_one():
     _, priors, q = learned()
-    together = fold_in(new_samples(), q, priors)
+    together = fold_in(q, new_samples(), priors)
     for n in range(6):
-        alone = fold_in(new_samples()[:, n : n + 1], q, priors)
+        alone = fold_in(q, new_samples()[:, n : n + 1], priors)
         np.testing.assert_allclose(alone.bound[0], together.bound[n], rtol=1e-12)
         np.testing.assert_allclose(alone.V.mean[:, :, 0], together.V.mean[:, :, n], rtol=1e-9)
 
@@ -124,18 +124,18 @@ def test_samples_are_folded_in_one_by_one():
 def test_training_samples_under_their_own_group_give_the_fit_back():
     """Σ_τ ℒ_τ(z_τ) is the fit's bound but for the terms of T and λ, and q(v | z) is its q(V)."""
     data, priors, q = learned(max_steps=20000)
-    folded = fold_in(data.X, q, priors, tol=0.0, max_steps=20000)
+    folded = fold_in(q, data.X, priors, tol=0.0, max_steps=20000)
     z = data.membership.argmax(axis=1)
     rest = jnp.sum(negative_kl(q.T, expected(priors.dictionary)))
     rest += jnp.sum(negative_kl(q.lam, expected(priors.coefficients.rate)))
     own = folded.bound[np.arange(len(z)), z].sum()
-    np.testing.assert_allclose(own + rest, cavi.bound(data, priors, q), rtol=1e-9)
+    np.testing.assert_allclose(own + rest, cavi.bound(q, data, priors), rtol=1e-9)
     own_V = np.stack([folded.V.mean[c, :, n] for n, c in enumerate(z)], axis=1)
     np.testing.assert_allclose(own_V, q.V.mean, rtol=1e-4, atol=1e-6)
     short = learned(max_steps=30)[2]  # q(V) still lags behind: folding in does at least as well
-    swapped = fold_in(data.X, short, priors, tol=0.0, max_steps=2000).V
+    swapped = fold_in(short, data.X, priors, tol=0.0, max_steps=2000).V
     V = Gamma(*(np.stack([p[c, :, n] for n, c in enumerate(z)], axis=1) for p in swapped))
-    assert cavi.bound(data, priors, Posterior(short.T, V, short.lam)) > cavi.bound(data, priors, short)
+    assert cavi.bound(Posterior(short.T, V, short.lam), data, priors) > cavi.bound(short, data, priors)
 
 
 def test_well_separated_groups_are_recognised():
@@ -147,7 +147,7 @@ def test_well_separated_groups_are_recognised():
     X = rng.poisson(T @ V).astype(float)
     priors = Priors(Gamma(0.5, 1.0), GroupSparse(Gamma(np.where(np.eye(C) > 0, 1.0, 50.0), 1e3)))
     fit = cavi.run(as_data(X[:, :N], z[:N]), priors, key=jax.random.key(0), init="groups")
-    folded = fold_in(X[:, N:], fit, priors)
+    folded = fold_in(fit, X[:, N:], priors)
     assert (folded.class_posterior().argmax(axis=1) == z[N:]).mean() > 0.95
     np.testing.assert_allclose(folded.class_posterior().sum(axis=1), 1)
     shares = np.array([0.7, 0.1, 0.1, 0.1])
@@ -159,9 +159,9 @@ def test_well_separated_groups_are_recognised():
 
 def test_single_precision_agrees():
     _, priors, q = learned()
-    double = fold_in(new_samples(), q, priors)
+    double = fold_in(q, new_samples(), priors)
     with jax.enable_x64(False):
-        single = fold_in(new_samples(), jax.tree.map(np.asarray, q), priors)
+        single = fold_in(jax.tree.map(np.asarray, q), new_samples(), priors)
         assert single.bound.dtype == np.float32
         np.testing.assert_allclose(np.asarray(single.bound), np.asarray(double.bound), rtol=1e-4)
 
@@ -170,20 +170,20 @@ def test_wrong_input():
     data, priors, q = learned()
     X = new_samples()
     with pytest.raises(ValueError, match="expected X with 6 features, as the dictionary has; got 5"):
-        fold_in(X[1:], q, priors)
+        fold_in(q, X[1:], priors)
     with pytest.raises(ValueError, match="expected X to be nonnegative; got a minimum of -1"):
-        fold_in(X - 1, q, priors)
+        fold_in(q, X - 1, priors)
     with pytest.raises(ValueError, match="expected the priors that the posterior was learned with"):
-        fold_in(X, q, Priors(priors.dictionary, matching(data, priors.dictionary, 4)))
+        fold_in(q, X, Priors(priors.dictionary, matching(data, priors.dictionary, 4)))
     with pytest.raises(ValueError, match=r"expected coefficients.a to broadcast to components × samples, \(4, 1\)"):
-        fold_in(X, q._replace(lam=None), Priors(priors.dictionary, Gamma(np.ones((4, 9)), 1.0)))
+        fold_in(q._replace(lam=None), X, Priors(priors.dictionary, Gamma(np.ones((4, 9)), 1.0)))
     with pytest.raises(ValueError, match="expected a Posterior"):
-        fold_in(X, priors, priors)
+        fold_in(priors, X, priors)
     with pytest.raises(ValueError, match="expected max_steps to be a whole number ≥ 1; got 0"):
-        fold_in(X, q, priors, max_steps=0)
+        fold_in(q, X, priors, max_steps=0)
     with pytest.raises(ValueError, match="expected tol to be a number ≥ 0; got -1"):
-        fold_in(X, q, priors, tol=-1)
-    folded = fold_in(X, q, priors)
+        fold_in(q, X, priors, tol=-1)
+    folded = fold_in(q, X, priors)
     with pytest.raises(ValueError, match="expected 3 positive shares, one per group; got"):
         folded.class_posterior([1.0, 0.0, 2.0])
     with pytest.raises(ValueError, match="expected temperature to be a positive number; got 0"):
@@ -192,4 +192,4 @@ def test_wrong_input():
 
 def test_data_are_taken_as_well_as_a_matrix():
     data, priors, q = learned()
-    np.testing.assert_array_equal(fold_in(data, q, priors).bound, fold_in(data.X, q, priors).bound)
+    np.testing.assert_array_equal(fold_in(q, data, priors).bound, fold_in(q, data.X, priors).bound)

@@ -13,7 +13,7 @@ from gsnmf.inference import gibbs
 from gsnmf.inference.scale import draw_scale
 from gsnmf.model import Exponential, Gamma, GroupSparse, Priors, Relevance, as_data
 from gsnmf.model.conjugacy import scaling, update
-from gsnmf.model.problem import prepare
+from gsnmf.model.problem import Problem
 
 # Geweke's test. Prior draws of (T, V, λ, X) are one simulator of the joint distribution; alternating a Gibbs sweep for
 # (T, V, λ) given X with a draw of X given (T, V) is another. If the sweep is right they agree on every statistic.
@@ -58,8 +58,8 @@ class Bent(NamedTuple):
         return self.true.collect(V, data)
 
 
-def bent_update(family, V, data):
-    q = update(family.true, V, data)
+def bent_update(family, V, groups):
+    q = update(family.true, V, groups)
     return q and Gamma(q.a + family.count, q.b)
 
 
@@ -124,11 +124,11 @@ def geweke(name, mask):
     family = FAMILIES[name]
     rng = np.random.default_rng(5)
     W = SEEN if mask else np.ones((F, N))
-    data, priors, _ = prepare(as_data(np.zeros((F, N)), GROUPS, mask=W), Priors(DICTIONARY, family), K)
+    right = Problem(as_data(np.zeros((F, N)), GROUPS, mask=W), Priors(DICTIONARY, family), K)
 
     def one(key, variant, z, X):
-        bent = priors._replace(coefficients=variant._replace(true=priors.coefficients))
-        return gibbs.sweep(key, data._replace(X=X * W), bent, z)
+        bent = right.priors._replace(coefficients=variant._replace(true=right.priors.coefficients))
+        return gibbs.sweep(key, Problem.tree_unflatten(K, (right.data._replace(X=X * W), bent)), z)
 
     every = jax.jit(jax.vmap(jax.vmap(one, (0, None, 0, 0)), (0, 0, 0, 0)))
     variants = jax.tree.map(lambda *numbers: np.stack(numbers), *VARIANTS.values())
@@ -187,11 +187,9 @@ def test_thinning_shares_out_every_count():
 
 
 def test_no_array_of_features_components_samples_is_formed():
-    data, priors, _ = prepare(
-        as_data(np.ones((7, 11)), [0, 1] * 5 + [0]), Priors(DICTIONARY, FAMILIES["group sparse"]), 20
-    )
+    large = Problem(as_data(np.ones((7, 11)), [0, 1] * 5 + [0]), Priors(DICTIONARY, FAMILIES["group sparse"]), 20)
     z = {"T": jnp.ones((7, 20)), "V": jnp.ones((20, 11)), "lam": jnp.ones((20, 2))}
-    largest, todo = 0, [jax.make_jaxpr(lambda key: gibbs.sweep(key, data, priors, z))(jax.random.key(0)).jaxpr]
+    largest, todo = 0, [jax.make_jaxpr(lambda key: gibbs.sweep(key, large, z))(jax.random.key(0)).jaxpr]
     while todo:
         for equation in todo.pop().eqns:
             largest = max(largest, *(v.aval.size for v in equation.outvars))
@@ -232,14 +230,13 @@ def test_tiny_shapes_in_single_precision():
     """Scales spread over hundreds of powers of ten: a component that a move would take out of range stays."""
     with jax.enable_x64(False):
         X = np.random.default_rng(0).poisson(2.0, (4, 6))
-        data, priors, K = prepare(
-            as_data(X, [0, 1, 0, 1, 0, 1]), Priors(Gamma(0.01, 20.0), GroupSparse(Gamma(0.01, 1e6))), 3
-        )
+        priors = Priors(Gamma(0.01, 20.0), GroupSparse(Gamma(0.01, 1e6)))
+        tiny = Problem(as_data(X, [0, 1, 0, 1, 0, 1]), priors, 3)
 
         def sweep(z, key):
-            return gibbs.sweep(key, data, priors, z), None
+            return gibbs.sweep(key, tiny, z), None
 
-        z = {"T": jnp.ones((4, K)), "V": jnp.ones((K, 6)), "lam": jnp.ones((K, 2))}
+        z = {"T": jnp.ones((4, 3)), "V": jnp.ones((3, 6)), "lam": jnp.ones((3, 2))}
         z, _ = jax.jit(lambda z: jax.lax.scan(sweep, z, jax.random.split(jax.random.key(1), 300)))(z)
         for values in z.values():
             assert np.isfinite(values).all()

@@ -5,12 +5,11 @@ import numpy as np
 import pytest
 
 from gsnmf.inference import cavi
-from gsnmf.inference.bound import moved_log_ratio
-from gsnmf.inference.observed.dense import expected_totals, observe
+from gsnmf.inference.observations import observe
 from gsnmf.inference.sweep import moments, sweep
 from gsnmf.model import Gamma, GroupSparse, Priors, Rate, as_data
 from gsnmf.model.conjugacy import expected, negative_kl
-from gsnmf.model.problem import prepare
+from gsnmf.model.problem import Problem
 
 
 @pytest.fixture
@@ -45,14 +44,16 @@ def test_printed_bound_where_the_program_evaluates_it(golden, setting):
     """
     data, priors, start = setting
     state = cavi.init(data, priors, start=start)
-    prepared, hyper, _ = prepare(data, priors)
+    prepared, hyper, _ = Problem(data, priors)
     seen = observe(prepared)
 
     for n in range(8):
         before, old = state.moments, state.posterior
         q, S = sweep(seen, hyper, before)
         printed = (
-            seen.base + moved_log_ratio(S, before, moments(seen, hyper, q)) - jnp.sum(expected_totals(seen, q.T, q.V))
+            seen.X.base
+            + seen.labels.moved(S, before, moments(seen, hyper, q))
+            - jnp.sum(seen.X.expected_totals(q.T, q.V))
         )
         rates = [prepared.membership @ f.T for f in (jnp.exp(before.lam), before.lam)]
         printed += jnp.sum(negative_kl(q.T, expected(hyper.dictionary).transpose()))

@@ -13,11 +13,10 @@ from scipy import optimize, special
 from gsnmf.inference import align, cavi, engine
 from gsnmf.inference.alignment import permute
 from gsnmf.inference.hyper import WHAT, best, relearn, tie
-from gsnmf.inference.observed.dense import observe
-from gsnmf.inference.posterior import transposed
+from gsnmf.inference.observations import observe
 from gsnmf.inference.sweep import moments
 from gsnmf.model import Gamma, GroupSparse, Priors, Relevance, as_data
-from gsnmf.model.problem import prepare
+from gsnmf.model.problem import Problem
 
 TIES = {"group sparse": ("all", "component", "group"), "gamma": ("all", "component", "sample")}
 FAMILIES = {"group sparse": GroupSparse(Gamma(2.0, 0.5)), "gamma": Gamma(1.5, 2.0)}
@@ -39,16 +38,18 @@ def slow(request):
     with jax.enable_x64(True):
         data, priors = problem(2, F=3, N=4, K=2)[0], Priors(Gamma(0.7, 2.0), FAMILIES[request.param])
         q = cavi.run(data, priors, key=KEY, rank=2, max_steps=3, tol=None, accelerate=False).posterior
-        ready, hyper, _ = prepare(data, priors, 2)
+        ready, hyper, _ = Problem(data, priors, 2)
         p, z = reference.allocation(data.X, q.T.log_mean, q.V.log_mean), data.membership.argmax(axis=1)
 
         def bound(log_T, log_V):
             prior_T, prior_V = jax.tree.map(jnp.exp, (log_T, log_V))
             return reference.bound(data.X, z, *q[:3], p, prior_T, prior_V)
 
-        m = moments(observe(ready), hyper, transposed(q))
+        seen = observe(ready)
+        held = seen.labels.hold(q)
         columns = 3 if request.param == "group sparse" else 4
-        return request.param, hyper, transposed(q), m, columns, jax.jit(jax.grad(bound, argnums=(0, 1)))
+        gradient = jax.jit(jax.grad(bound, argnums=(0, 1)))
+        return request.param, hyper, held, moments(seen, hyper, held), columns, gradient
 
 
 @pytest.mark.parametrize("what", WHAT)
@@ -117,8 +118,8 @@ def test_bound_never_falls_and_is_that_of_the_learned_priors(family, n, accelera
     learn = cavi.learn(DICTIONARY[n], TIES[family][n], what=what)
     fit = cavi.run(data, priors, key=KEY, rank=4, max_steps=200, tol=None, accelerate=accelerate, learn=learn)
     assert rises(fit.elbo)
-    np.testing.assert_allclose(fit.elbo[-1], cavi.bound(data, fit.priors, fit.posterior), rtol=1e-12)
-    assert fit.elbo[-1] > cavi.bound(data, priors, fit.posterior) + 0.1  # and something was learned
+    np.testing.assert_allclose(fit.elbo[-1], cavi.bound(fit.posterior, data, fit.priors), rtol=1e-12)
+    assert fit.elbo[-1] > cavi.bound(fit.posterior, data, priors) + 0.1  # and something was learned
     shapes = {"all": (1, 1), "feature": (12, 1), "sample": (1, 15), "group": (1, 3)}
     for gamma, given, axis, along in (
         (fit.priors.dictionary, priors.dictionary, learn.dictionary, (1, 4)),
@@ -150,7 +151,7 @@ def test_every_recorded_bound_is_with_the_priors_of_its_sweep():
     seen, data = [], problem(3)[0]
     elbo = run(max_steps=30, callback=seen.append).elbo
     for fit in (*seen, run(max_steps=1), run(max_steps=7)):
-        np.testing.assert_allclose(cavi.bound(data, fit.priors, fit.posterior), elbo[fit.num_steps - 1], rtol=1e-12)
+        np.testing.assert_allclose(cavi.bound(fit.posterior, data, fit.priors), elbo[fit.num_steps - 1], rtol=1e-12)
     assert [fit.num_steps for fit in seen] == [25, 30]
 
 
@@ -178,7 +179,7 @@ def test_aligned_fits_take_their_learned_priors_along():
     data, fit = problem(3)[0], run(max_steps=7)
     aligned = align(fit, permute(fit.posterior, np.array([2, 0, 3, 1])), data, GROUPED)
     assert not np.allclose(aligned.priors.dictionary.a, fit.priors.dictionary.a)
-    np.testing.assert_allclose(cavi.bound(data, aligned.priors, aligned.posterior), fit.elbo[-1], rtol=1e-12)
+    np.testing.assert_allclose(cavi.bound(aligned.posterior, data, aligned.priors), fit.elbo[-1], rtol=1e-12)
 
 
 @pytest.mark.parametrize("batch", [False, True])
@@ -214,7 +215,7 @@ def test_learning_nothing_is_no_part_of_the_program(monkeypatch):
     data = problem(3)[0]
     state = cavi.init(data, GROUPED, key=KEY, rank=4)
     assert state.priors is None
-    ready, hyper, _ = prepare(data, GROUPED, 4)
+    ready, hyper, _ = Problem(data, GROUPED, 4)
     program = inspect.unwrap(engine.advance)
     for accelerate in (False, True):
         begun, last, tol = engine._begin(state, None, accelerate)
@@ -307,7 +308,7 @@ def test_priors_that_do_not_fit_the_ties_are_refused(message):
 
 def test_ties_that_hold_are_taken_whatever_the_form():
     shapes = {"dictionary": (12, 4), "coefficients": (4, 3)}
-    hyper = prepare(problem(3)[0], UNEQUAL, 4)[1]
+    hyper = Problem(problem(3)[0], UNEQUAL, 4).priors
     tied = tie(hyper, cavi.learn("component", "all", what=("both", "scale")), shapes)
     np.testing.assert_array_equal(tied.dictionary.a, np.full((1, 4), 0.7))
     np.testing.assert_array_equal(tied.dictionary.b, [[1.0, 2.0, 3.0, 4.0]])

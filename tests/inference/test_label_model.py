@@ -33,7 +33,7 @@ from gsnmf.inference.labels.readout import _logits
 from gsnmf.inference.posterior import Posterior
 from gsnmf.model import Dirichlet, Gamma, GroupSparse, Priors, as_data, group_sparse_nmf
 from gsnmf.model.generative import labels_summed_out
-from gsnmf.model.problem import prepare
+from gsnmf.model.problem import Problem
 from gsnmf.model.unlabelled import label_logits
 
 F, N, K, C = 3, 6, 2, 3
@@ -241,9 +241,9 @@ def test_collapsed_bound_and_importance_weights():
 
 def test_the_density_of_q_with_labels_summed_out():
     """By SciPy, from the factors: V of a sample without a label is a mixture over groups."""
-    data, priors, _ = prepare(data_of("even", several=False), PRIORS)
+    whole = Problem(data_of("even", several=False), PRIORS)
     q = fitted("structured", "even").posterior
-    traced = handlers.trace(handlers.seed(_summed_out(q), 0)).get_trace(data, priors, rank=K)
+    traced = handlers.trace(handlers.seed(_summed_out(q), 0)).get_trace(whole)
     sites = {name: site for name, site in traced.items() if site["type"] == "sample"}
     assert "z" not in sites
     found = sum(float(site["fn"].log_prob(site["value"]).sum()) for site in sites.values())
@@ -308,9 +308,8 @@ def by_draw(name):
     """Of every chain and draw, numbers that NUTS and Gibbs must agree on; the first are Pr(z = a | V, λ, π)."""
     draws = sampled(name).get_samples(group_by_chain=True)
     chains, length = draws["V"].shape[:2]
-    data, priors, _ = prepare(TINY, TINY_PRIORS)
     flat = {site: draws[site].reshape(chains * length, *draws[site].shape[2:]) for site in ("V", "lam", "pi")}
-    p = jax.nn.softmax(_logits(flat, data, priors), axis=2).reshape(chains, length, 6, 2)
+    p = jax.nn.softmax(_logits(flat, Problem(TINY, TINY_PRIORS)), axis=2).reshape(chains, length, 6, 2)
     of_sample = {f"sample {t}": p[:, :, t, 0] for t in (2, 3, 5)}
     return of_sample | {"π": draws["pi"][..., 0], "log λ": jnp.log(draws["lam"]).mean((-1, -2))}
 
@@ -402,11 +401,11 @@ def test_gibbs_passes_gewekes_test(belief):
     rng = np.random.default_rng(5)
     u = np.array([2.0, 3.0]) if belief == "shared" else rng.uniform(1.0, 3.0, (5, 2))
     prior = Priors(Gamma(1.5, 1.0), GroupSparse(Gamma(SHAPES, 0.5)))
-    data, priors, _ = prepare(as_data(np.zeros((2, 5)), GEWEKE, label_prior=Dirichlet(u)), prior, 2)
+    empty = Problem(as_data(np.zeros((2, 5)), GEWEKE, label_prior=Dirichlet(u)), prior, 2)
     u = u if belief == "shared" else u[[1, 3]]
     begun, begun_X, keep = prior_draws(belief, u, rng, (40 * CHAINS,))
     z, X = {site: x[keep][:CHAINS] for site, x in begun.items()}, begun_X[keep][:CHAINS]
-    every = jax.jit(jax.vmap(lambda key, z, X: gibbs.sweep(key, data._replace(X=X), priors, z)))
+    every = jax.jit(jax.vmap(lambda key, z, X: gibbs.sweep(key, empty.with_data(empty.data._replace(X=X)), z)))
     draws = []
     for key in jax.random.split(jax.random.key(6), DRAWS):
         z = jax.device_get(every(jax.random.split(key, CHAINS), z, X))
@@ -461,23 +460,24 @@ def test_labels_are_those_of_gibbs_on_twenty_problems():
     fits = [
         cavi.run(data, priors, key=jax.random.key(0), max_steps=1000, tol=1e-7).posterior for data, priors in problems
     ]
-    ready = [prepare(data, priors) for data, priors in problems]
-    priors = ready[0][1]
-    data = jax.tree.map(lambda *x: jnp.stack(x), *(one for one, _, _ in ready))
+    ready = [Problem(data, priors) for data, priors in problems]
+    together = jax.tree.map(lambda *x: jnp.stack(x), *(one.data for one in ready))
     begin = jax.tree.map(
         lambda *x: jnp.stack(x),
         *({site: q.mean for site, q in fit.sites.items()} | {"z": fit.z.argmax(axis=1)} for fit in fits),
     )
 
     def chain(data, z, key):
+        part = ready[0].with_data(data)
+
         def one(z, key):
-            z = gibbs.sweep(key, data, priors, z)
-            return z, jax.nn.softmax(label_logits(priors.coefficients, z["lam"], None, z["V"], data), axis=1)
+            z = gibbs.sweep(key, part, z)
+            return z, jax.nn.softmax(label_logits(part.priors.coefficients, z["lam"], None, z["V"], data), axis=1)
 
         return jax.lax.scan(one, z, jax.random.split(key, 2200))[1][200:].mean(axis=0)
 
-    exact = jax.jit(jax.vmap(chain))(data, begin, jax.random.split(jax.random.key(1), 20))
-    unknown = np.asarray(ready[0][0].labels.unknown, bool)
+    exact = jax.jit(jax.vmap(chain))(together, begin, jax.random.split(jax.random.key(1), 20))
+    unknown = np.asarray(ready[0].data.labels.unlabelled, bool)
     ours = np.stack([fit.z for fit in fits])[:, unknown].argmax(axis=2)
     theirs = np.asarray(exact)[:, unknown].argmax(axis=2)
     assert ours.size == 120

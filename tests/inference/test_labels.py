@@ -14,7 +14,7 @@ from gsnmf.inference.components import without
 from gsnmf.inference.labels.unlabelled import FORMS
 from gsnmf.inference.posterior import Posterior
 from gsnmf.model import Dirichlet, Gamma, GroupSparse, Priors, as_data, label_driven
-from gsnmf.model.problem import prepare
+from gsnmf.model.problem import Problem
 
 PRIORS = {
     "even": None,
@@ -22,7 +22,7 @@ PRIORS = {
     "shared": Dirichlet(np.array([0.7, 2.0, 5.0])),
     "own": Dirichlet(np.random.default_rng(0).uniform(0.5, 3, (7, 3))),
 }
-HOW = {form: cavi.labelling(form, warm_start=None, tempering=0) for form in FORMS}
+HOW = {form: cavi.labelling(form, warm_start=None, annealing=0) for form in FORMS}
 
 
 def partly(seed, label_prior=None, several=False, hidden=False, F=3, N=7, C=3):
@@ -117,7 +117,7 @@ class Loops:
 def blocks(fit):
     """What the loops take: T, V, λ, q(z) of those without a label, q(v | z), q(π)."""
     T, V, lam, labels = fit.posterior
-    return T, V, lam, labels.z[np.asarray(labels.unknown, bool)], labels.V, labels.pi
+    return T, V, lam, labels.z[np.asarray(labels.unlabelled, bool)], labels.V, labels.pi
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_bound_equals_explicit_loops(form, prior, several, hidden):
     T, V, *_, given, _ = blocks(fit)
     loops = Loops(data, priors, PRIORS[prior])
     np.testing.assert_allclose(fit.elbo[-1], loops(*blocks(fit), loops.q_S(T, V, given)), rtol=1e-11)
-    np.testing.assert_allclose(fit.elbo[-1], cavi.bound(data, priors, fit.posterior), rtol=1e-12)
+    np.testing.assert_allclose(fit.elbo[-1], cavi.bound(fit.posterior, data, priors), rtol=1e-12)
 
 
 @pytest.mark.parametrize("prior", ["shared", pytest.param("own", marks=pytest.mark.slow)])
@@ -300,13 +300,13 @@ def test_components_are_left_out_of_every_candidate():
     assert in_use(fit.posterior, data).shape == (2,)
     posterior, fewer = without(fit.posterior, priors, np.array([True, False]))
     assert posterior.labels.V.a.shape == (3, 1, 3)
-    assert np.isfinite(cavi.bound(data, fewer, posterior))
+    assert np.isfinite(cavi.bound(posterior, data, fewer))
 
 
 BAD_LABELLING = {
     "form to be one of 'structured', 'mean_field'; got 'flat'": {"form": "flat"},
     "warm_start to be one of 'random', 'groups', or None; got True": {"warm_start": True},
-    "tempering to be a whole number ≥ 0; got 1.5": {"tempering": 1.5},
+    "annealing to be a whole number ≥ 0; got 1.5": {"annealing": 1.5},
 }
 
 
@@ -329,7 +329,7 @@ def test_several_labels_share_their_rates_evenly():
     groups = [{0}, {0, 1}, {0, 1, 2}, {0, 1, 2, 3}]
     data = as_data(np.ones((2, 4)), groups)
     lam = np.array([[1.0, 3.0, 5.0, 7.0]])
-    ready, hyper, _ = prepare(data, Priors(Gamma(1.0, 1.0), GroupSparse(Gamma(1.0, 1.0))), 1)
+    ready, hyper, _ = Problem(data, Priors(Gamma(1.0, 1.0), GroupSparse(Gamma(1.0, 1.0))), 1)
     np.testing.assert_allclose(hyper.coefficients.rates(lam, ready), [[1.0, 2.0, 3.0, 4.0]], rtol=1e-12)
 
 
@@ -376,6 +376,6 @@ def test_the_gap_of_the_printed_bound_counts_what_q_of_z_expects():
     data, priors = partly(11), small_priors(11)
     q = cavi.run(data, priors, key=jax.random.key(0), max_steps=3, labels=HOW["mean_field"], **PLAIN).posterior
     each = np.log(q.lam.mean) - q.lam.log_mean
-    np.testing.assert_allclose(cavi.paper_bound_gap(data, q), np.sum(each @ q.z.T), rtol=1e-10)
+    np.testing.assert_allclose(cavi.paper_bound_gap(q, data), np.sum(each @ q.z.T), rtol=1e-10)
     with pytest.raises(ValueError, match="one label per sample"):
-        cavi.paper_bound_gap(partly(11, several=True), q)
+        cavi.paper_bound_gap(q, partly(11, several=True))

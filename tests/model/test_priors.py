@@ -19,7 +19,7 @@ from gsnmf.model import (
 )
 from gsnmf.model.conjugacy import expected, negative_kl
 from gsnmf.model.priors import canonical
-from gsnmf.model.problem import prepare
+from gsnmf.model.problem import Problem
 
 A, B = np.array([0.1, 1.0, 30.0]), np.array([3.0, 1e-3, 1e6])
 
@@ -95,7 +95,7 @@ T, V, L = np.ones((5, 4)), np.ones((4, 6)), np.ones((4, 3))
     ],
 )
 def test_rank_comes_from_the_priors_when_they_fix_it(priors, rank, expected):
-    assert prepare(DATA, priors, rank)[2] == expected
+    assert Problem(DATA, priors, rank).rank == expected
 
 
 OK = Gamma(1.0, 1.0)
@@ -152,11 +152,11 @@ BAD_PRIORS = {
 def test_bad_priors_are_refused(message):
     priors, rank = BAD_PRIORS[message]
     with pytest.raises(ValueError, match=message):
-        prepare(DATA, priors, rank)
+        Problem(DATA, priors, rank)
 
 
 def test_lists_are_matrices():
-    _, priors, K = prepare(DATA, Priors(Gamma([0.5, 0.6], 1.0), GroupSparse(Gamma([[1.0] * 3, [2.0] * 3], 1.0))))
+    _, priors, K = Problem(DATA, Priors(Gamma([0.5, 0.6], 1.0), GroupSparse(Gamma([[1.0] * 3, [2.0] * 3], 1.0))))
     assert K == 2
     assert priors.dictionary.a.shape == (1, 2)
     assert priors.coefficients.rate.a.shape == (2, 3)
@@ -164,28 +164,28 @@ def test_lists_are_matrices():
 
 def test_groups_are_required_only_by_priors_that_use_them():
     without = as_data(np.ones((5, 6)))
-    assert prepare(without, Priors(OK, OK), 2)[2] == 2
+    assert Problem(without, Priors(OK, OK), 2).rank == 2
     with pytest.raises(ValueError, match="data with groups, as_data"):
-        prepare(without, Priors(OK, GroupSparse(OK)), 2)
+        Problem(without, Priors(OK, GroupSparse(OK)), 2)
 
 
 def test_values_are_checked_in_the_precision_they_are_used_in():
     with jax.enable_x64(False):
         with pytest.raises(ValueError, match=r"dictionary.b to be positive and finite in float32; got 1.e.60"):
-            prepare(DATA, Priors(Gamma(1.0, 1e60), OK), 2)
+            Problem(DATA, Priors(Gamma(1.0, 1e60), OK), 2)
         with pytest.raises(ValueError, match=r"expected X below 3.4e.38"):
-            prepare(as_data(1e300 * np.ones((2, 2))), Priors(OK, OK), 2)
+            Problem(as_data(1e300 * np.ones((2, 2))), Priors(OK, OK), 2)
 
 
 def test_data_must_come_through_its_door():
     with pytest.raises(ValueError, match="expected Data, as made by as_data"):
-        prepare(np.ones((5, 6)), Priors(OK, OK), 2)
+        Problem(np.ones((5, 6)), Priors(OK, OK), 2)
 
 
 @pytest.mark.parametrize(("x64", "dtype"), [(False, np.float32), (True, np.float64)])
 def test_everything_is_cast_to_the_precision_jax_is_set_to(x64, dtype):
     with jax.enable_x64(x64):
-        leaves = jax.tree.leaves(prepare(DATA, Priors(Gamma(T, 1), GroupSparse(Gamma(1, 2.0))))[:2])
+        leaves = jax.tree.leaves(Problem(DATA, Priors(Gamma(T, 1), GroupSparse(Gamma(1, 2.0)))))
         assert {leaf.dtype for leaf in leaves} == {np.dtype(dtype)}
         assert all(leaf.ndim == 2 for leaf in leaves)
 
@@ -234,7 +234,7 @@ def test_numpyros_gammas_and_exponentials_are_ours():
 
 
 def test_other_distributions_say_how_many_components_there_are():
-    _, priors, K = prepare(DATA, Priors(dist.LogNormal(np.zeros((1, 4)), 1.0), GroupSparse(dist.HalfCauchy(1.0))))
+    _, priors, K = Problem(DATA, Priors(dist.LogNormal(np.zeros((1, 4)), 1.0), GroupSparse(dist.HalfCauchy(1.0))))
     assert K == 4
     assert priors.dictionary.law.batch_shape == (5, 4)
     assert priors.coefficients.rate.law.batch_shape == (4, 3)

@@ -1,0 +1,70 @@
+"""The data of a run of sweeps: X as sweeps read it, and the strategy of its labels."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from ..model.data import Data
+from ..model.groups import as_groups
+from ..model.types import Array
+from .labels import Known, MeanField, Structured
+from .labels.unlabelled import label_prior, labels_of
+from .observed import observe_matrix
+from .observed.candidates import Candidates
+from .posterior import Posterior
+
+
+class Observations(NamedTuple):
+    """X and labels, made once a run by `observe`.
+
+    X: as sweeps read it.
+    labels: the strategy of labels.
+    """
+
+    X: Any  # an `Observed`, or `Candidates` for the structured form
+    labels: Known
+
+
+@partial(jax.jit, static_argnames="form")
+def observe(data: Data, form: str = "structured") -> Observations:
+    """Arrange the data for sweeps; the only place that chooses a strategy of labels.
+
+    Args:
+        data: of a `Problem`.
+        form: of q for unlabelled samples, one of `labels.FORMS`.
+    """
+    if data.num_unlabelled == 0:
+        return Observations(observe_matrix(data), Known(data.groups))
+    labels = labels_of(data)
+    N, (M, C) = data.num_samples, labels.weights.shape
+    known, unlabelled = (jnp.nonzero(labels.unlabelled == flag, size=n)[0] for flag, n in ((0, N - M), (1, M)))
+    one = jnp.ones((), data.X.dtype)
+    about = label_prior(data), one, data.membership, labels.unlabelled
+
+    def groups_of(rows: Array, membership: Array) -> Any:
+        return as_groups(membership, None if data.several is None else data.several[rows])
+
+    if form == "structured":
+        X: Any = Candidates(observe_matrix(data, known), observe_matrix(data, unlabelled, C), C)
+        candidates = jnp.tile(jnp.eye(C, dtype=data.membership.dtype), (M, 1))
+        membership = jnp.concatenate([data.membership[known], candidates])
+        rows = jnp.concatenate([known, jnp.repeat(unlabelled, C)])
+        return Observations(X, Structured(groups_of(rows, membership), *about))
+    rows = jnp.concatenate([known, unlabelled])
+    return Observations(observe_matrix(data, rows), MeanField(groups_of(rows, data.membership[rows]), *about))
+
+
+def form_of(posterior: Posterior, data: Data) -> str:
+    """Return the form of q that a posterior has for unlabelled samples.
+
+    Args:
+        posterior: raises if it has no q(z) although the data have unlabelled samples.
+        data: of a `Problem`, or as made by `as_data`.
+    """
+    if data.num_unlabelled > 0 and posterior.labels is None:
+        raise ValueError("expected a posterior of data with unlabelled samples, with q(z); got one without q(z)")
+    return "mean_field" if posterior.labels is None or posterior.labels.V is None else "structured"

@@ -1,0 +1,95 @@
+"""X for samples of which each has a row of V for every candidate group: the structured form of unlabelled samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import jax
+import jax.numpy as jnp
+
+from ...model.priors import Gamma
+from ...model.types import Array
+from .dense import Dense, MaskedDense, exp_scaled, share
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Candidates:
+    """Labelled samples with one row of V each, then unlabelled ones with a row for every group.
+
+    X is neither copied nor read more than once for its candidates.
+
+    known: the labelled samples; unlabelled: the others, in tiles that are smaller by the number of groups.
+    num_groups: C, candidates of an unlabelled sample.
+    """
+
+    known: Dense | MaskedDense
+    unlabelled: Dense | MaskedDense
+    num_groups: int = field(metadata={"static": True})
+
+    @property
+    def base(self) -> Array:
+        """As in `Observed`."""
+        return self.known.base + self.unlabelled.base
+
+    def allocate_weighted(
+        self,
+        T: Array,
+        V: Array,
+        weigh: Callable[[Array, Array, Array, Array], tuple[Array, Array]],
+        read: tuple[Array, Array],
+    ) -> tuple[Array, Array, Array, Array]:
+        """Return Σ_T with candidates weighted, Σ_V, the sum of log ratios and of what `weigh` adds, and the weights.
+
+        Args:
+            T: E[log T], components × features.
+            V: E[log V], rows × components.
+            weigh: from Σ_ν x log(M/x) of some samples × groups, the two arrays that follow for these samples, and 1 for
+                each real sample (0 for padding), to weights of the same shape and terms of the bound.
+            read: two arrays, unlabelled samples × groups.
+        """
+        M, C, K = self.unlabelled.num_samples, self.num_groups, V.shape[1]
+        known, each = jnp.split(V, [len(V) - M * C])
+        T_known, V_known, log_ratio = self.known.allocate(T, known)
+        g_T, shift_T = exp_scaled(T, axis=0)
+        tiles, width, _ = self.unlabelled.tiles.shape
+
+        def cut(x: Array) -> Array:
+            padding = ((0, tiles * width - M), *((0, 0) for _ in x.shape[1:]))
+            return jnp.pad(x, padding).reshape(tiles, width, *x.shape[1:])
+
+        def one(total: tuple[Array, Array], tile: tuple[Array, ...]) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+            X, log_V, first, second, valid = tile
+            g_V, shift_V = exp_scaled(log_V, axis=2)
+            flat = g_V.reshape(width * C, K)
+            xi, x_log_xi = share(X[:, None, :], (flat @ g_T).reshape(width, C, -1))
+            shifts = (X @ shift_T[0])[:, None] + X.sum(axis=1)[:, None] * shift_V[:, :, 0]
+            weights, terms = weigh(shifts - jnp.sum(x_log_xi, axis=2), first, second, valid)
+            xi = xi.reshape(width * C, -1)
+            V_xi = (weights.reshape(-1, 1) * flat).T @ xi
+            return (total[0] + V_xi, total[1] + terms), (g_V * (xi @ g_T.T).reshape(g_V.shape), weights)
+
+        zero = jnp.zeros_like(g_T), jnp.zeros((), T.dtype)
+        pieces = cut(each.reshape(M, C, K)), *map(cut, read), cut(jnp.ones(M, T.dtype))
+        (V_xi, terms), (V_each, weights) = jax.lax.scan(one, zero, (self.unlabelled.tiles, *pieces))
+        V_each, weights = V_each.reshape(-1, C, K)[:M].reshape(M * C, K), weights.reshape(-1, C)[:M]
+        return T_known + g_T * V_xi, jnp.concatenate([V_known, V_each]), log_ratio + terms, weights
+
+    def exposure_of_T(self, V: Gamma) -> Array:
+        """Return Σ over rows of w E[v], components × features or × 1."""
+        n, M = self.known.num_samples, self.unlabelled.num_samples
+        mean = V.mean
+        each = mean[n:].reshape(M, -1, mean.shape[1]).sum(axis=1)
+        return sum(
+            X.exposure_of_T(Gamma(some, jnp.ones_like(some)))
+            for X, some in ((self.known, mean[:n]), (self.unlabelled, each))
+        )
+
+    def exposure_of_V(self, T: Gamma) -> Array:
+        """Return Σ_ν w E[t_νi] for every row, rows × components."""
+        each = (
+            jnp.broadcast_to(X.exposure_of_V(T), (X.num_samples, T.a.shape[0])) for X in (self.known, self.unlabelled)
+        )
+        known, unlabelled = each
+        return jnp.concatenate([known, jnp.repeat(unlabelled, self.num_groups, axis=0)])

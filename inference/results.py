@@ -1,0 +1,135 @@
+"""Results as functions receive them: the factors, the priors and the problem that belong to a result."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..model.conjugacy import rate_shape
+from ..model.data import Data
+from ..model.priors import Gamma, Priors, canonical
+from ..model.problem import Problem
+from .labels.unlabelled import label_prior
+from .posterior import Fit, Posterior
+
+
+def rank_of(posterior: Any) -> int:
+    """Return K; raise if this is not a `Posterior`."""
+    if not isinstance(posterior, Posterior) or np.ndim(posterior.T[0]) != 2:
+        raise ValueError(f"expected a Posterior, as in fit.posterior; got {type(posterior).__name__}")
+    return int(np.shape(posterior.T[0])[1])
+
+
+def factors_of(result: Any) -> Posterior:
+    """Return the posterior of a `Fit`, or the `Posterior` itself; raise for anything else."""
+    posterior = result.posterior if isinstance(result, Fit) else result
+    rank_of(posterior)
+    return posterior
+
+
+def priors_of(result: Any, priors: Priors | None = None) -> Priors:
+    """Return the priors to read a result with: its own, unless others are given.
+
+    Args:
+        result: a `Fit`, or chains of `mcmc`, which have priors of their own; or a `Posterior`, which has none.
+        priors: others, or None. A fit with learned hyperparameters takes no others.
+    """
+    own = getattr(result, "priors", None)
+    if priors is None:
+        if own is None:
+            raise ValueError(f"expected priors, as a {type(result).__name__} does not have its own; got priors=None")
+        return own  # type: ignore[no-any-return]  # of a Fit or of chains
+    if isinstance(result, Fit) and result.learned and own is not None and not same_priors(priors, own):
+        raise ValueError(
+            "expected no priors, or fit.priors, for a fit whose hyperparameters were learned, as its factors belong to "
+            f"the learned ones; got {priors}"
+        )
+    return priors
+
+
+def same_priors(one: Priors, other: Priors) -> bool:
+    """Return whether two priors have the same families and numbers."""
+    if one is other:
+        return True
+    one, other = canonical(one), canonical(other)
+    forms: list[Any] = [jax.tree.structure(priors) for priors in (one, other)]
+    return bool(forms[0] == forms[1]) and all(map(np.array_equal, jax.tree.leaves(one), jax.tree.leaves(other)))
+
+
+def problem_of(result: Any, data: Data | Problem, priors: Priors | None = None, rank: int | None = None) -> Problem:
+    """Return the problem that a result answers: as it is, or prepared from data and priors (see `priors_of`).
+
+    Args:
+        result: a `Fit`, `Posterior` or chains.
+        data: the data that it was fitted to, or the problem.
+        priors: by default those of the result.
+        rank: by default that of a `Fit` or `Posterior`.
+    """
+    if isinstance(data, Problem):
+        return data
+    return Problem(data, priors_of(result, priors), rank_of(factors_of(result)) if rank is None else rank)
+
+
+def divergence(result: Any, data: Data) -> float:
+    """Return KL(X ‖ E[T] E[V]) = Σ x log(x/m) − x + m over observed entries.
+
+    Args:
+        result: a `Fit`, or its `Posterior`.
+        data: the data that it was fitted to.
+    """
+    T, V = (np.asarray(q.mean, float) for q in factors_of(result)[:2])
+    return data.matrix.divergence(T, V)
+
+
+def match(posterior: Posterior, problem: Problem, kind: type | tuple = Gamma) -> Posterior:
+    """Return the posterior in the precision of the problem; raise if its factors do not fit.
+
+    Args:
+        posterior: the factors.
+        problem: the problem that they answer.
+        kind: the classes that factors may have.
+    """
+    data, priors, rank = problem
+    other = {type(q).__name__ for q in posterior.sites.values() if not isinstance(q, kind)}
+    if other:
+        raise ValueError(
+            f"expected Gamma factors, which closed forms need; got {', '.join(sorted(other))} "
+            "(their means suffice: start=cavi.start(T=posterior.T.mean, V=..., lam=...))"
+        )
+    shapes = {"T": (data.num_features, rank), "V": (rank, data.num_samples)}
+    size = rate_shape(priors.coefficients, data, rank)
+    if size is not None:
+        shapes["lam"] = size
+    found = {site: np.shape(q.mean) for site, q in posterior.sites.items()}
+    if found != shapes:
+        raise ValueError(f"expected a posterior of shapes {shapes} for these data and priors; got {found}")
+    labels = posterior.labels
+    if labels is not None:
+        flags, unlabelled = np.asarray(labels.unlabelled, bool), ~data.known
+        if flags.tolist() != unlabelled.tolist() or labels.z.shape[1] != data.num_groups:
+            raise ValueError(
+                f"expected a posterior of data with the same {unlabelled.sum()} unlabelled samples and "
+                f"{data.num_groups} groups; got one with {flags.sum()} and {labels.z.shape[1]}"
+            )
+    cast: Posterior = jax.tree.map(lambda x: jnp.asarray(x, problem.dtype), posterior)
+    if cast.labels is None or data.num_unlabelled == 0:
+        return cast
+    prior = label_prior(data)
+    has, needs = (None if x is None else x.shape for x in (cast.labels.pi, prior.u))
+    if has != needs:  # it was made with another prior of labels
+        pi = prior.dirichlet(cast.labels.z[~data.known])
+        cast = cast.with_labels(cast.labels._replace(pi=pi))
+    return cast
+
+
+def warn_of_former_order(call: str) -> None:
+    """Warn that arguments came in an order that is no longer documented.
+
+    Args:
+        call: how to write it.
+    """
+    warnings.warn(f"The order of arguments is now result, data, priors: {call}.", DeprecationWarning, stacklevel=3)

@@ -1,0 +1,22 @@
+"""Warnings of fits, and silence."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sklearn.exceptions import ConvergenceWarning
+
+
+class DeadComponentsWarning(UserWarning):
+    """Some components explain nothing."""
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Silence the warnings of fits that did not converge or have unused components."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.simplefilter("ignore", DeadComponentsWarning)
+        yield

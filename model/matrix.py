@@ -1,0 +1,115 @@
+"""Entries of X on the host: sums, checks and selections that need no algorithm.
+
+Only this file, `as_data` with what it calls in `missing`, and `inference/observed/` read entries of X. Exceptions say
+why: the NumPyro model states X itself, Gibbs sampling shares its counts out, and predictions of entries look them up.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import numpy as np
+from scipy.special import kl_div
+
+from .types import Array
+
+
+class Matrix(Protocol):
+    """Entries of X, features × samples, with some of them hidden or none."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Numbers of features and of samples."""
+
+    @property
+    def num_observed(self) -> int:
+        """The number of observed entries."""
+
+    def total(self) -> float:
+        """Return Σ x over observed entries."""
+
+    def largest(self) -> float:
+        """Return the largest entry."""
+
+    def is_whole(self) -> bool:
+        """Return whether all entries are whole numbers."""
+
+    def take(self, samples: Array) -> tuple[Array, Array | None]:
+        """Return X and its mask for these samples."""
+
+    def fingerprint(self) -> int:
+        """Return a checksum of shape, observed entries and mask."""
+
+    def with_nan(self) -> np.ndarray:
+        """Return X with NaN for hidden entries."""
+
+    def divergence(self, T: np.ndarray, V: np.ndarray) -> float:
+        """Return KL(X ‖ TV) over observed entries."""
+
+
+class DenseMatrix(NamedTuple):
+    """Entries of a dense X.
+
+    X: features × samples; 0 where it is hidden.
+    mask: features × samples, true where X was observed; None when all of it was.
+    """
+
+    X: Array
+    mask: Array | None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Numbers of features and of samples."""
+        F, N = self.X.shape
+        return int(F), int(N)
+
+    @property
+    def num_observed(self) -> int:
+        """The number of observed entries."""
+        return int(np.size(self.X) if self.mask is None else np.asarray(self.mask).sum())
+
+    def total(self) -> float:
+        """Return Σ x over observed entries."""
+        return float(np.sum(np.asarray(self.X), dtype=float))
+
+    def mean(self) -> float:
+        """Return the mean of the observed entries."""
+        if self.mask is None:
+            return float(np.mean(np.asarray(self.X), dtype=float))
+        return self.total() / self.num_observed
+
+    def largest(self) -> float:
+        """Return the largest entry."""
+        return float(np.asarray(self.X).max())
+
+    def is_whole(self) -> bool:
+        """Return whether all entries are whole numbers."""
+        X = np.asarray(self.X)
+        return bool((np.round(X) == X).all())
+
+    def take(self, samples: Array) -> tuple[Array, Array | None]:
+        """Return X and its mask for these samples."""
+        return self.X[:, samples], None if self.mask is None else self.mask[:, samples]
+
+    def fingerprint(self) -> int:
+        """Return a checksum of shape, observed entries and mask."""
+        X = np.ascontiguousarray(self.X, float)
+        seen = b"" if self.mask is None else np.packbits(np.asarray(self.mask, bool)).tobytes()
+        return zlib.crc32(seen, zlib.crc32(X.tobytes(), zlib.crc32(str(X.shape).encode())))
+
+    def with_nan(self) -> np.ndarray:
+        """Return X with NaN for hidden entries."""
+        X = np.asarray(self.X)
+        return X if self.mask is None else np.where(np.asarray(self.mask, bool), X, np.nan)
+
+    def divergence(self, T: np.ndarray, V: np.ndarray) -> float:
+        """Return KL(X ‖ TV) = Σ x log(x/m) − x + m over observed entries."""
+        seen = True if self.mask is None else np.asarray(self.mask, bool)
+        return float(kl_div(np.asarray(self.X, float), T @ V).sum(where=seen))
+
+
+def is_traced(*values: Any) -> bool:
+    """Return whether any value is a tracer, inside someone's jit or grad: there are no numbers to look at."""
+    return any(isinstance(value, jax.core.Tracer) for value in values)
