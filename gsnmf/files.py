@@ -75,7 +75,8 @@ def read_labels(path: PathLike) -> NDArray[Any]:
     delimiter = {".csv": ",", ".tsv": "\t"}.get(path.suffix.lower())
     lines = [line.strip().strip('"') for line in _read_text(path).rstrip().splitlines()]
     if delimiter and any(delimiter in line for line in lines):
-        raise ValueError(f"expected one label per line in {path}; got several columns")
+        wide = next(line for line in lines if delimiter in line)
+        raise ValueError(f"expected one label per line in {path}; got several columns, {wide[:50]!r}")
     numbers = [_is_whole(line) for line in lines[1:] if not _is_missing(line)]
     word = bool(lines) and lines[0][:1].isalpha() and not _is_missing(lines[0])
     if word and (lines[0].lower() in HEADERS or (numbers and all(numbers))):

@@ -21,7 +21,7 @@ from ..model.validation import whole
 from .projection import COMBINED
 from .restarts import SHAPES, Recipe
 
-SEVERAL = "for several labels per sample use gsnmf.model.as_data and cavi.run"
+SEVERAL = "for multi-label samples use gsnmf.model.as_data and cavi.run"
 CHOICES = {
     "transform_by": ("nnls", "posterior"),
     "predict_by": ("nearest", *COMBINED, "model"),
@@ -112,8 +112,9 @@ def find_unlabelled(y: ArrayLike, marker: Any) -> NDArray[np.bool_]:
     there are two or more other labels and all are whole numbers ≥ 0; {−1, 0, 1} could be either, and is refused.
     """
     labels: list[Any] = list(np.asarray(y, object).ravel())
-    if any(isinstance(label, (set, frozenset, list, tuple, np.ndarray)) for label in labels):
-        raise ValueError(f"expected one label per sample; got several ({SEVERAL})")
+    several = [label for label in labels if isinstance(label, (set, frozenset, list, tuple, np.ndarray))]
+    if several:
+        raise ValueError(f"expected one label per sample ({SEVERAL}); got {several[0]!r}")
     unlabelled: NDArray[np.bool_] = np.array([pd.isna(label) for label in labels], bool)
     known: set[Any] = {label for label, none in zip(labels, unlabelled, strict=True) if not none}
     if isinstance(marker, str) and marker == "auto":
@@ -149,7 +150,7 @@ def check_single(y: ArrayLike) -> None:
     """Raise for multi-label targets, which `as_data` and `cavi.run` take."""
     shape = np.shape(y if hasattr(y, "shape") else np.asarray(y, object))
     if len(shape) > 1 and shape[1] != 1:
-        raise ValueError(f"expected one label per sample; got y of shape {shape} ({SEVERAL})")
+        raise ValueError(f"expected one label per sample ({SEVERAL}); got y of shape {shape}")
 
 
 def index_labels(labels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -158,5 +159,5 @@ def index_labels(labels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
         check_classification_targets(labels)
         classes, index = np.unique(labels, return_inverse=True)
     except TypeError as error:
-        raise ValueError(f"expected labels of one sortable kind; got a mixture ({error})") from None
+        raise ValueError(f"expected labels of one sortable type; got a mixture: {error}") from None
     return classes, index

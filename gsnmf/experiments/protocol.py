@@ -39,7 +39,7 @@ class Problem(NamedTuple):
 
     @property
     def fingerprint(self) -> str:
-        """Return a hash of the numbers and labels: results of other preprocessing are not mixed with these."""
+        """A hash of the numbers and labels: results of other preprocessing are not mixed with these."""
         labels = np.unique(self.labels, return_inverse=True)[1]
         parts = np.ascontiguousarray(self.X, np.float32).tobytes(), labels.astype(np.int64).tobytes()
         return hashlib.sha256(b"".join(parts)).hexdigest()[:12]
@@ -134,7 +134,7 @@ def parts(labels: NDArray[Any], folds: int = 10, run: int = 0, fold: int = 0) ->
 
 
 class _Fold(NamedTuple):
-    """Samples to learn from and samples to classify, as indices."""
+    """A fold: indices of training and of test samples."""
 
     X: NDArray[Any]
     labels: NDArray[Any]

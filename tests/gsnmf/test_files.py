@@ -134,7 +134,7 @@ def test_read_labels_numpy_and_refusals(tmp_path: Path) -> None:
     write(tmp_path / "empty.txt", "")
     messages = {
         "matrix.npy": r"shape \(2, 2\)",
-        "columns.csv": "several columns",
+        "columns.csv": "several columns, 's1,a'",
         "unknown.txt": "got 3 unlabelled",
         "empty.txt": "got 0 unlabelled",
     }
