@@ -1,4 +1,4 @@
-"""The command line: it finds the command, runs it, and turns errors into one line and an exit code.
+"""The command line: dispatch to a command, with errors turned into one line and an exit code.
 
 Libraries are imported when a command needs them, so help is instant.
 """
@@ -26,7 +26,7 @@ EXAMPLES = (
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are raised, for `main` to say in one line."""
+    """A parser that raises its errors, so that `main` prints them in one line."""
 
     def error(self, message: str) -> NoReturn:
         """Raise instead of exiting."""
@@ -34,10 +34,10 @@ class Parser(argparse.ArgumentParser):
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run a command; returns the exit code: 0, 1 for a fit gone wrong, 2 for unusable input, 130 when interrupted."""
+    """Run a command; return the exit code: 0, 1 for a failed fit, 2 for invalid input, 130 when interrupted."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a console of few letters must not end long work with an error
+            stream.reconfigure(errors="replace")  # a console's character set must not end long work with an error
     try:
         words = sys.argv[1:] if argv is None else argv
         arguments = _parser().parse_args(words, argparse.Namespace(words=words))

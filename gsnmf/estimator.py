@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 
 from .classification import parameters
 from .classification.prediction import (
-    Plan,
+    LearningPlan,
     calibrated,
     class_scores,
     learn,
@@ -32,77 +32,85 @@ from .model.units import unit_of
 class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Supervised dictionary learning by Bayesian nonnegative matrix factorisation with group sparsity.
 
-    With labels, components are bound to classes by the paper's prior (11); without (`fit(X)`), it is the
-    unsupervised model, which transforms but does not predict. X is read as counts, under Poisson noise: its unit says
-    how sure it is, and pixels from 0 to 255 usually serve better than the same from 0 to 1. A scaler before it must not
-    make new samples negative: MaxAbsScaler does not, nor MinMaxScaler(clip=True). NaN in X are missing entries, in
-    training and in new samples alike: they are left out, not filled in.
+    With labels, components are bound to classes by the paper's prior (11); without labels, `fit(X)`, it is the
+    unsupervised model, which transforms but does not predict. X is read as counts, under Poisson noise: its unit
+    determines the noise level, and pixels from 0 to 255 usually work better than the same pixels from 0 to 1. A
+    preceding scaler must not make new samples negative: MaxAbsScaler does not, nor does MinMaxScaler(clip=True). NaN in
+    X are missing entries, in training samples and in new samples: they are left out, not imputed.
 
     Args:
-        n_components: components in all, shared out evenly among classes but for `common` ones; None for `per_class` of
-            each, or, without labels, 10.
-        per_class: components of each class.
-        common: components that all classes share, besides; not used without labels.
-        prior: "relative", where small and large are shares of a sample's counts, whatever the unit of X and the sizes
-            of classes; or "paper", where they are the shapes of λ in (11).
-        small: what a component loses in its own class; None for 0.001 of a sample, or the shape 32.
-        large: what it loses in others; None for 0.01 of a sample, or the shape 256.
+        n_components: total number of components, divided evenly among classes after `common` ones; None for `per_class`
+            of each class, or, without labels, 10.
+        per_class: number of components of each class.
+        common: number of further components that all classes share; not used without labels.
+        prior: "relative", where small and large are proportions of a sample's counts, whatever the unit of X and the
+            sizes of classes; or "paper", where they are the shapes of λ in (11).
+        small: loss of a component in its own class; None for 0.001 of a sample, or the shape 32.
+        large: loss of a component in other classes; None for 0.01 of a sample, or the shape 256.
         a_t: shape of the dictionary's prior.
-        b_t: its scale.
+        b_t: scale of the dictionary's prior.
         scale: scale bˡ of λ's prior.
-        priors: a `gsnmf.model.Priors` in place of all the above but n_components, for what shapes leave open.
-        init: how T and V start: "random" (the paper's) or "groups" (samples of each component's class). The latter
-            reaches higher bounds; on faces the former made the better classifier.
-        lam_start: where λ starts: "prior", its prior mean, as the paper's program has it; or "shape", far weaker.
-        max_iter: sweeps at most.
-        tol: relative change of the bound to stop at; None for all sweeps. A higher bound does not mean a better
+        priors: a `gsnmf.model.Priors` in place of all of the above except n_components, which is used where the shapes
+            of the priors leave the rank open.
+        init: initialisation of T and V: "random" (the paper's) or "groups" (samples of each component's class).
+            "groups" reaches higher bounds; on faces "random" made the better classifier.
+        lam_start: initialisation of λ: "prior", its prior mean, as in the paper's program; or "shape", far weaker.
+        max_iter: maximum number of sweeps.
+        tol: relative change of the bound at which to stop; None for all sweeps. A higher bound does not mean a better
             classifier (docs/experiments.md).
-        accelerate: momentum and the scale step, for several times fewer sweeps; what is said of tol holds here too.
-        counts: X is multiplied by what makes its mean entry this many counts, 128 for pixels in whatever unit; None
-            reads X as counts as it is. `components_` and what is transformed are in the unit of X all the same.
-        learn: which hyperparameters are learned as well, a `gsnmf.inference.cavi.learn`; None for none. Every restart
-            learns its own, from the priors above; not by sample, as new ones would have none.
+        accelerate: momentum and the scale step, for several times fewer sweeps; again, a higher bound does not mean a
+            better classifier.
+        counts: mean entry of X in counts, to which X is rescaled: 128 for pixels in any unit; None reads X as counts as
+            it is. `components_` and transformed samples stay in the unit of X.
+        learn: the hyperparameters that are learned as well, a `gsnmf.inference.cavi.learn`; None for none. Every
+            restart learns its own, starting from the priors above; learning by sample is refused, as new samples would
+            have no prior.
         transform_by: "nnls", nonnegative least squares (the paper's); or "posterior", the mean of v under the
-            variational posterior with the dictionary held, averaged over the candidate classes.
-        predict_by: "nearest", the nearest training sample by cosine of coefficients (the paper's). With every restart's
-            dictionary: "vote", the same, the majority wins; "cosine", the class that is nearest on average; "blend",
-            the same over cosines of coefficients and of their square roots. Or "model", the class posterior of
-            `fold_in`. All but "model" are as the tables of docs/experiments.md have them.
-        n_restarts: fits from different random starts.
-        select: which restart is kept. "bound": the one with the highest bound. "validation": each is fitted without a
-            stratified part of the training samples; the one with the best 1-NN accuracy on that part (the highest
-            bound among equals) then goes on from its dictionary with all training samples.
-        validation_fraction: its share of every class; at least one sample of each is in it, and one is not.
-        calibrate: how `predict_proba` finds the temperature at which probabilities come true as often as they say.
-            "training": by the training samples with labels, none its own neighbour; it costs nothing, but the
-            dictionary has seen them. A number of folds, from 2: by samples that are left out of the fit in turn, with
-            so many fits more. None: shares as they come (see there). What is predicted is the same.
-        unlabelled: the label that stands for an unknown one, besides NaN and None, which always do; None for no other.
-            "auto": scikit-learn's −1, if there are two or more other labels and all are whole numbers ≥ 0; in {−1, 1}
-            it is a class, and {−1, 0, 1} is refused, as it may mean either.
+            variational posterior with the dictionary fixed, averaged over the candidate classes.
+        predict_by: "nearest", the nearest training sample by cosine of coefficients (the paper's). With the
+            dictionaries of all restarts: "vote", the majority of their nearest neighbours; "cosine", the class that is
+            nearest on average; "blend", the class that is nearest on average over cosines of coefficients and of their
+            square roots. Or "model", the class posterior of `fold_in`. All except "model" are as in the tables of
+            docs/experiments.md.
+        n_restarts: number of fits from different random starts.
+        select: criterion by which one restart is kept. "bound": the highest bound. "validation": each restart is fitted
+            without a stratified part of the training samples; the restart with the best 1-NN accuracy on that part (the
+            highest bound among equals) is then refitted to all training samples, starting from its dictionary.
+        validation_fraction: proportion of every class in the validation part; at least one sample of each class is in
+            it, and at least one is not.
+        calibrate: method by which `predict_proba` finds the temperature that calibrates probabilities. "training": on
+            the labelled training samples, none of which is its own neighbour; it needs no further fits, but the
+            dictionary has seen these samples. A number of folds, from 2: on samples that are left out of the fit in
+            turn, with one more set of fits for every fold. None: uncalibrated probabilities (see `predict_proba`).
+            Predicted labels are the same for all of these.
+        unlabelled: the value in y that marks unlabelled samples, in addition to NaN and None, which always do; None for
+            no other. "auto": scikit-learn's −1, if there are two or more other labels and all are whole numbers ≥ 0; in
+            {−1, 1} it is a class, and {−1, 0, 1} is refused, as it may mean either.
         random_state: a seed, a RandomState or None.
         verbose: 1 for a progress bar over restarts.
 
     Attributes:
-        components_: E[T], n_components × n_features; in_use_: which of them explain anything in X.
-        unit_: by what X was multiplied, 1 without `counts`; factors in `posterior_` are of that.
+        components_: E[T], n_components × n_features; in_use_: whether each component explains anything in X.
+        unit_: the factor by which X was multiplied, 1 without `counts`; `posterior_` is in these units.
         posterior_: the `Posterior` that was kept, features × samples as in `gsnmf.inference`.
         priors_: its `Priors`, as given or as learned.
         elbo_: its augmented bound after each sweep.
         n_iter_: its number of sweeps.
-        reconstruction_err_: √(2 KL(X ‖ E[T] E[V])), as scikit-learn's NMF reports it, over the entries observed.
-        restarts_: the posteriors of all restarts; bounds_: their last bounds; best_restart_: which was kept. With
-            select="validation" they are of the fits without the validation part, except the posterior that was kept.
-            Those whose bound is not finite are never kept, and do not vote.
+        reconstruction_err_: √(2 KL(X ‖ E[T] E[V])), as scikit-learn's NMF reports it, over the observed entries.
+        restarts_: the posteriors of all restarts; bounds_: their last bounds; best_restart_: the index of the one that
+            was kept. With select="validation" they belong to the fits without the validation part, except the posterior
+            that was kept. Restarts whose bound is not finite are never kept, and do not vote.
         validation_scores_: accuracy of every restart on the validation part, with select="validation".
-        classes_: the labels that are known, sorted; only with labels, as the following.
-        transduction_: the label of every training sample, as given, or learned if it was unknown: known ones spread
-            over neighbours in the spaces of all restarts' dictionaries (`transduce` in
+        classes_: the known labels, sorted; like the following attributes, only with labels.
+        transduction_: the label of every training sample: as given, or learned for unlabelled samples by spreading
+            known labels over neighbours in the spaces of all restarts' dictionaries (`transduce` in
             `gsnmf.classification.transduction`), on images more often right than the model's own `posterior_.z`.
-        label_distributions_: their shares, samples × classes; 1 for labels that were given. They are not calibrated.
-        temperature_: of `predict_proba` with the `predict_by` of the fit; None if it was not calibrated, or could not
-            be, as no class has two labelled samples or there is only one. With another set later it has no effect.
-        n_components_, n_features_in_, feature_names_in_: as everywhere.
+        label_distributions_: probabilities of the labels, samples × classes; 1 for labels that were given. They are not
+            calibrated.
+        temperature_: the temperature of `predict_proba` for the `predict_by` of the fit; None if it was not calibrated,
+            or could not be, as no class has two labelled samples or there is only one class. It has no effect if
+            `predict_by` is changed later.
+        n_components_, n_features_in_, feature_names_in_: as in scikit-learn's own estimators.
 
     >>> X, y = np.eye(4)[[0, 1, 0, 1]] * 20 + 1, ["a", "b", "a", "b"]
     >>> GroupSparseNMF(per_class=1, random_state=0).fit(X, y).predict([[9.0, 0.0, 0.0, 1.0]]).tolist()
@@ -178,8 +186,8 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
 
         Args:
             X: samples × features, nonnegative; NaN where missing.
-            y: one label per sample; NaN, None or what `unlabelled` says where it is unknown, and then it is learned,
-                and the dictionary from all samples. None for the unsupervised model.
+            y: one label per sample; NaN, None or the value of `unlabelled` for unlabelled samples, whose labels are
+                learned while the dictionary is learned from all samples. None for the unsupervised model.
         """
         recipe = Recipe(*(getattr(self, name) for name in Recipe._fields))
         parameters.check_recipe(recipe)
@@ -191,7 +199,7 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         part_seed, seeds = draw_seeds(self.random_state, self.n_restarts)
         keys = [jax.random.key(seed) for seed in seeds]
         how = self.select, self.validation_fraction, part_seed, self.transform_by, self.predict_by, self.verbose
-        plan = Plan(recipe, keys, *how)
+        plan = LearningPlan(recipe, keys, *how)
         found, self._memory = learn(plan, matrix, index, getattr(self, "classes_", None))
         kept = found.fits[found.best]
         if self.select == "validation":
@@ -210,7 +218,7 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         return self
 
     def transform(self, X: ArrayLike) -> NDArray[Any]:
-        """Coefficients of samples, samples × components, by nonnegative least squares or by the posterior.
+        """Return coefficients, samples × components, by nonnegative least squares or by the posterior.
 
         Args:
             X: samples × features.
@@ -220,7 +228,7 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         return self._memory.represent(self._new(X), self.best_restart_, self.transform_by).T
 
     def inverse_transform(self, X: ArrayLike) -> NDArray[Any]:
-        """The samples that coefficients stand for: X @ components_.
+        """Return the samples that coefficients represent: X @ components_.
 
         Args:
             X: coefficients, samples × components.
@@ -233,7 +241,7 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         return samples
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """The label with the highest score, and so the most probable in `predict_proba`, calibrated or not.
+        """Return the label with the highest score, which is the most probable in `predict_proba`, calibrated or not.
 
         Args:
             X: samples × features.
@@ -243,12 +251,12 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         return labels
 
     def predict_proba(self, X: ArrayLike) -> NDArray[Any]:
-        """Probabilities of classes, samples × classes.
+        """Return probabilities of classes, samples × classes.
 
-        exp(score / `temperature_`) in proportion, where a score is minus the angle between coefficients, a share of
-        votes, or the model's log π_c + ℒ_τ(c). Without a temperature they are shares whose order is of more use than
-        their size: 1 for the "nearest" and shares of votes for "vote"; mean cosines divided by their sum for "cosine"
-        and "blend", which are all much alike; the "model"'s own are far too sure.
+        They are proportional to exp(score / `temperature_`), where a score is minus the angle between coefficients, a
+        proportion of votes, or the model's log π_c + ℒ_τ(c). Without a temperature only their order is of much use: 1
+        for the class of the "nearest" sample and proportions of votes for "vote"; mean cosines divided by their sum for
+        "cosine" and "blend", which are all close to uniform; the "model"'s own probabilities are far too sure.
 
         Args:
             X: samples × features.
@@ -262,13 +270,13 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         check_is_fitted(self)
         parameters.check_choices(self)
         if not hasattr(self, "classes_"):
-            raise ValueError("expected an estimator fitted with labels, fit(X, y), for predictions; got one without")
+            raise ValueError("expected an estimator fitted with labels, fit(X, y), for predictions; got y=None at fit")
         samples = self._new(X)
         if self.predict_by == "model":
             parameters.check_class_posterior(self.priors_)
         return class_scores(self._memory, self.predict_by, samples)
 
-    def _calibrate(self, plan: Plan, matrix: NDArray[Any], index: NDArray[Any]) -> None:
+    def _calibrate(self, plan: LearningPlan, matrix: NDArray[Any], index: NDArray[Any]) -> None:
         self._calibrated_for, self.temperature_ = self.predict_by, None
         if self.calibrate == "training":
             known = matrix[:, index >= 0]
@@ -277,38 +285,38 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
             folds = int(self.calibrate)
             self.temperature_ = temperature_on_folds(plan, matrix, index, self.classes_, folds)
 
-    def _transduce(self, plan: Plan, matrix: NDArray[Any], index: NDArray[Any]) -> None:
-        """Labels of the training samples: those given, and what is learned of the others."""
+    def _transduce(self, plan: LearningPlan, matrix: NDArray[Any], index: NDArray[Any]) -> None:
+        """Set the labels of the training samples: as given, and learned for unlabelled samples."""
         C = len(self.classes_)
         all_known = (index >= 0).all()
         self.label_distributions_ = np.eye(C)[index] if all_known else transduced(plan, self._memory, matrix, index, C)
         self.transduction_ = self.classes_[self.label_distributions_.argmax(axis=1)]
 
     def _read(self, X: ArrayLike, y: ArrayLike | None) -> tuple[NDArray[Any], NDArray[Any] | None]:
-        """X, features × samples, and the classes' indices; what an earlier fit left behind is forgotten."""
+        """Return X, features × samples, and the classes' indices; clear the attributes of an earlier fit."""
         for name in ("classes_", "validation_scores_", "transduction_", "label_distributions_", "temperature_"):
             self.__dict__.pop(name, None)
         X = parameters.unmasked(X)
         index: NDArray[Any] | None = None
         if y is not None:
             parameters.check_single(y)
-            unknown = parameters.find_unknown(y, self.unlabelled)
-        if y is None or unknown.any():
+            unlabelled = parameters.find_unlabelled(y, self.unlabelled)
+        if y is None or unlabelled.any():
             matrix = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan")
         else:
             matrix, labels = validate_data(self, X, y, dtype=np.float64, ensure_all_finite="allow-nan")
             self.classes_, index = parameters.index_labels(labels)
-        if y is not None and unknown.any():
-            check_consistent_length(matrix, unknown)
-            self.classes_, known = parameters.index_labels(parameters.read_known(y, unknown))
-            index = np.full(len(unknown), -1)
-            index[~unknown] = known
+        if y is not None and unlabelled.any():
+            check_consistent_length(matrix, unlabelled)
+            self.classes_, known = parameters.index_labels(parameters.read_known(y, unlabelled))
+            index = np.full(len(unlabelled), -1)
+            index[~unlabelled] = known
         parameters.check_nonnegative(matrix)
         self.unit_ = 1.0 if self.counts is None else unit_of(matrix, self.counts)
         return matrix.T * self.unit_, index
 
     def _new(self, X: ArrayLike) -> NDArray[Any]:
-        """New samples, features × samples."""
+        """Return new samples as features × samples, in the unit of the fit."""
         matrix = validate_data(
             self, parameters.unmasked(X), dtype=np.float64, reset=False, ensure_all_finite="allow-nan"
         )

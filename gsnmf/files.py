@@ -1,4 +1,4 @@
-"""Files that people bring: matrices, labels and pictures. Nothing is ever unpickled."""
+"""Input files: matrices, labels and pictures. Nothing is ever unpickled."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Matrix(NamedTuple):
 
 
 def read_matrix(path: PathLike) -> Matrix:
-    """A features × samples matrix from .npy, .npz (one array, or the one called X), .csv or .tsv.
+    """Read a features × samples matrix from .npy, .npz (one array, or the one called X), .csv or .tsv.
 
     In .csv and .tsv the first row names the samples if a cell after its first is not a number, or if its first cell is
-    empty or a word atop numbers; the first column names the features if it has words below the header, or if the
+    empty or a word above numbers; the first column names the features if it has words below the header, or if the
     header's first cell is empty or one of id, index, name, feature, gene, probe, symbol, term, word. Other cells that
-    are empty or say NA or NaN are missing entries, NaN in X.
+    are empty, NA or NaN are missing entries, NaN in X.
     """
     path = _existing(path, (".npy", ".npz", ".csv", ".tsv"))
     if path.suffix.lower() in (".npy", ".npz"):
@@ -53,18 +53,18 @@ def read_matrix(path: PathLike) -> Matrix:
     header = corner or titled or not all(map(_is_value, head[1:]))
     body = cells[1:] if header else cells
     if not body:
-        raise ValueError(f"expected rows of numbers in {path}; got a header only")
+        raise ValueError(f"expected rows of numbers in {path}; got only a header")
     named = len(head) > 1 and (corner or not all(_is_value(row[0]) for row in body))
     features = [row[0] for row in body] if named else None
     return Matrix(_numbers(path, body, int(header), int(named)), features, head[int(named) :] if header else None)
 
 
 def read_labels(path: PathLike) -> NDArray[Any]:
-    """One label per sample from .npy, .npz (one array, or the one called labels or y), or text with one label per line.
+    """Read one label per sample from .npy, .npz (one array, or the one called labels or y), or text, one per line.
 
-    Whole numbers are read as such, everything else as text. The first line of a text file is a header if it is a word
-    and all others are whole numbers, or if it says label, labels, group, groups, class or y. Lines that are empty, but
-    for those at the end, or say NA or NaN, are labels that are unknown, None.
+    Whole numbers are read as numbers, everything else as text. The first line of a text file is a header if it is a
+    word and all others are whole numbers, or if it is label, labels, group, groups, class or y. Lines that are NA, NaN
+    or empty, except empty lines at the end, stand for unlabelled samples, None.
     """
     path = _existing(path, (".npy", ".npz", ".csv", ".tsv", ".txt"))
     if path.suffix.lower() in (".npy", ".npz"):
@@ -75,14 +75,15 @@ def read_labels(path: PathLike) -> NDArray[Any]:
     delimiter = {".csv": ",", ".tsv": "\t"}.get(path.suffix.lower())
     lines = [line.strip().strip('"') for line in _read_text(path).rstrip().splitlines()]
     if delimiter and any(delimiter in line for line in lines):
-        raise ValueError(f"expected one label per line in {path}; got several columns")
+        wide = next(line for line in lines if delimiter in line)
+        raise ValueError(f"expected one label per line in {path}; got several columns, {wide[:50]!r}")
     numbers = [_is_whole(line) for line in lines[1:] if not _is_missing(line)]
     word = bool(lines) and lines[0][:1].isalpha() and not _is_missing(lines[0])
     if word and (lines[0].lower() in HEADERS or (numbers and all(numbers))):
         lines = lines[1:]
     known = [line for line in lines if not _is_missing(line)]
     if not known:
-        raise ValueError(f"expected one label per line in {path}, some of them known; got none")
+        raise ValueError(f"expected one label per line in {path}, some of them known; got {len(lines)} unlabelled")
     read = int if all(map(_is_whole, known)) else str
     if len(known) == len(lines):
         return np.asarray([read(line) for line in lines])
@@ -90,7 +91,7 @@ def read_labels(path: PathLike) -> NDArray[Any]:
 
 
 def read_images(paths: Sequence[Path]) -> NDArray[np.uint8]:
-    """Pictures of one size as 8-bit grey levels, samples × height × width."""
+    """Read pictures of one size as 8-bit grey levels, samples × height × width."""
     from PIL import Image
 
     images: list[NDArray[np.uint8]] = []
@@ -112,13 +113,13 @@ def read_images(paths: Sequence[Path]) -> NDArray[np.uint8]:
 
 
 def read_arrays(path: Path, keys: Sequence[str]) -> tuple[dict[str, NDArray[Any]], list[str]]:
-    """Arrays of a .npz by name, those called as one of `keys` or the only one; and the names of all.
+    """Read the arrays of a .npz named in `keys`, or the only one; return them by name, and the names of all arrays.
 
-    What counts is what the file is, not how it is called: in a .npy there is one array, and its name is empty.
+    The content of the file counts, not its suffix: a .npy has one array, whose name is empty.
 
     Args:
-        path: of the file.
-        keys: the names that are looked for.
+        path: the file.
+        keys: the names to look for.
     """
     try:
         with path.open("rb") as file:
@@ -127,7 +128,7 @@ def read_arrays(path: Path, keys: Sequence[str]) -> tuple[dict[str, NDArray[Any]
                 return {"": loaded}, [""]
             names = list(loaded.files)
             wanted = names if len(names) == 1 else [key for key in keys if key in names]
-            # A member that is no array comes as its bytes.
+            # A member that is not an array is returned as bytes.
             return {name: np.asarray(loaded[name]) for name in wanted}, names
     except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
         raise ValueError(f"expected a NumPy file of numbers or text in {path}; got {error}") from None
@@ -138,12 +139,12 @@ def _existing(path: PathLike, suffixes: tuple[str, ...]) -> Path:
     if path.suffix.lower() not in suffixes:
         raise ValueError(f"expected a file ending in {', '.join(suffixes)}; got {path}")
     if not path.is_file():
-        raise ValueError(f"expected a file; got {path}, which is {'a folder' if path.is_dir() else 'not there'}")
+        raise ValueError(f"expected a file; got {path}, which {'is a folder' if path.is_dir() else 'does not exist'}")
     return path
 
 
 def _read_array(path: Path, keys: tuple[str, ...]) -> NDArray[Any]:
-    """The array of a .npy, or of a .npz the one called as one of `keys`, else the only one."""
+    """Read the array of a .npy; from a .npz, the array named in `keys`, else the only one."""
     arrays, names = read_arrays(path, keys)
     for key in (*keys, *names):
         if key in arrays:
@@ -156,12 +157,12 @@ def _read_array(path: Path, keys: tuple[str, ...]) -> NDArray[Any]:
 def _read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError:
-        raise ValueError(f"expected {path} to be text in UTF-8; got other bytes") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"expected {path} to be text in UTF-8; got {error}") from None
 
 
 def _read_cells(path: Path) -> list[list[str]]:
-    """The cells of a .csv or .tsv, a rectangle of text; empty lines are skipped."""
+    """Read the cells of a .csv or .tsv, a rectangle of text; empty lines are skipped."""
     delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
     try:
         rows = [row for row in csv.reader(io.StringIO(_read_text(path), newline=""), delimiter=delimiter) if row]
@@ -201,5 +202,5 @@ def _is_number(cell: str) -> bool:
 
 
 def _is_whole(text: str) -> bool:
-    """Whether text is a whole number as Python would write it: 007 is a name, not 7."""
+    """Return whether text is a whole number as Python would write it: 007 is a name, not 7."""
     return text.removeprefix("-").isdecimal() and str(int(text)) == text

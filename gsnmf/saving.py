@@ -1,4 +1,4 @@
-"""Saved fits: arrays in an .npz, everything else in a .json beside it. Nothing is ever pickled."""
+"""Saved fits: arrays in an .npz, everything else in a .json next to it. Nothing is ever pickled."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .inference.factors import Correlated, LogNormal, Point
 from .inference.posterior import LabelledPosterior, LabelPosterior
 from .model import Data, Exponential, Gamma, GroupSparse, HeldOut, Labels, Names, Priors, Relevance
 
-# 2: the kind of bound, and factors other than Gammas; 3: more priors; 4: the data, and what images they are
+# 2: the kind of bound, and factors other than Gammas; 3: more priors; 4: the data, and the shape of images
 FORMAT, FORMAT_VERSION = "gsnmf-fit", 4
 PARTS: tuple[Any, ...] = (
     *(Gamma, Exponential, GroupSparse, Relevance, Priors, Posterior, LabelledPosterior, LabelPosterior, Labels),
@@ -30,15 +30,15 @@ PARTS: tuple[Any, ...] = (
 )
 FAMILIES: dict[str, Any] = {part.__name__: part for part in PARTS}
 HELD_OUT = ("feature", "sample", "value")
-NARROW = (np.uint8, np.uint16, np.uint32, np.float32)  # what X is stored as, the first that loses nothing
+NARROW = (np.uint8, np.uint16, np.uint32, np.float32)  # types that X is stored as: the first that loses nothing
 
 
 class Saved(NamedTuple):
-    """What `save_fit` saved: the fit, the priors it was made with, the names of its axes.
+    """A saved fit, with its priors and the names of its axes.
 
-    data: what it was fitted to, if it was saved too.
-    pixels: height × width, true at the pixels that are features, if samples are images and that was said.
-    seconds: that the fit took, if that was said.
+    data: the data of the fit, if they were saved too.
+    pixels: height × width, true at the pixels that are features, if the fit was saved with an image shape.
+    seconds: duration of the fit, if it was saved.
     """
 
     fit: Fit
@@ -58,18 +58,18 @@ def save_fit(
     image_shape: Any = None,
     seconds: float | None = None,
 ) -> Path:
-    """Write the arrays to `path`.npz and everything else, readable by people, to `path`.json; returns the former.
+    """Write the arrays to `path`.npz and everything else, readable by people, to `path`.json; return the first path.
 
-    Each file appears whole or not at all, and a pair that does not belong together is noticed when it is loaded.
+    Each file appears whole or not at all, and `load_fit` detects two files that do not belong together.
 
     Args:
         path: with or without .npz; its folder must exist.
         fit: from `cavi.run` or `svi.run`; any precision, restored bit by bit.
-        priors: those it was made with.
+        priors: the priors of the fit.
         names: `data.names`; or the data, which are then saved with the fit, so that a report needs nothing else.
-        image_shape: height and width if samples are images, or height × width of booleans, true at those pixels that
+        image_shape: height and width if samples are images, or height × width of booleans, true at the pixels that
             are features.
-        seconds: that it took.
+        seconds: duration of the fit.
     """
     data, names = (names, names.names) if isinstance(names, Data) else (None, names)
     for value, kind in ((fit, Fit), (priors, Priors), (names, Names)):
@@ -108,7 +108,7 @@ def save_fit(
 
 
 def load_fit(path: PathLike) -> Saved:
-    """A fit saved by `save_fit`, with NumPy arrays throughout.
+    """Load a fit saved by `save_fit`, with NumPy arrays throughout.
 
     Args:
         path: with or without .npz.
@@ -122,7 +122,8 @@ def load_fit(path: PathLike) -> Saved:
     except ValueError as error:
         raise ValueError(f"expected {text} to be JSON written by save_fit; got {error}") from None
     if not isinstance(description, dict) or description.get("format") != FORMAT:
-        raise ValueError(f"expected {text} to say format {FORMAT!r}; got something else")
+        got = description.get("format") if isinstance(description, dict) else type(description).__name__
+        raise ValueError(f"expected {text} to have format {FORMAT!r}; got {got!r}")
     version = description.get("format_version")
     if not isinstance(version, int) or not 1 <= version <= FORMAT_VERSION:
         raise ValueError(
@@ -131,7 +132,10 @@ def load_fit(path: PathLike) -> Saved:
         )
     content = npz.read_bytes()
     if hashlib.sha256(content).hexdigest() != description.get("sha256_of_npz"):
-        raise ValueError(f"expected {npz} as it was saved with {text.name}; got other or damaged contents")
+        raise ValueError(
+            f"expected {npz} as it was saved with {text.name}; got contents with SHA-256 "
+            f"{hashlib.sha256(content).hexdigest()[:12]}…, from another fit or damaged"
+        )
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as stored:
             arrays = {key: stored[key] for key in stored.files}
@@ -147,14 +151,17 @@ def load_fit(path: PathLike) -> Saved:
         saved = Saved(fit, how["priors"], names, data, *more)
         shapes = [np.shape(q.mean) for q in (fit.posterior.T, fit.posterior.V)]
         if shapes != [(len(saved.names.feature), shapes[1][0]), (shapes[0][1], len(saved.names.sample))]:
-            raise ValueError(f"factors of shapes {shapes} for other numbers of names")
+            raise ValueError(
+                f"factors of shapes {shapes} for {len(saved.names.feature)} names of features "
+                f"and {len(saved.names.sample)} of samples"
+            )
         return saved
     except (AttributeError, IndexError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
         raise ValueError(f"expected {text} to describe the arrays of {npz.name}; got {error!r}") from None
 
 
 def pair(path: PathLike) -> tuple[Path, Path]:
-    """The two files of a fit; only .npz and .json are endings here, so that fit.v2 stays fit.v2.npz."""
+    """Return the two files of a fit; only .npz and .json count as suffixes, so that fit.v2 becomes fit.v2.npz."""
     if not isinstance(path, (str, os.PathLike)):
         raise ValueError(f"expected the name of a file; got {path!r}")
     path = Path(path)
@@ -177,7 +184,7 @@ def _write(contents: dict[Path, bytes]) -> None:
 
 
 def _describe(value: Any, key: str, arrays: dict[str, NDArray[Any]]) -> Any:
-    """NamedTuples as their name and fields, an array as its key in `arrays`, where it is put."""
+    """Describe a NamedTuple by its name and fields, and an array by its key in `arrays`, where it is stored."""
     if value is None:
         return None
     if isinstance(value, tuple):
@@ -188,7 +195,7 @@ def _describe(value: Any, key: str, arrays: dict[str, NDArray[Any]]) -> Any:
             f: _describe(getattr(value, f), f"{key}.{f}", arrays) for f in FAMILIES[name]._fields
         }
     if isinstance(value, dist.Distribution):
-        return _describe_law(value, key, arrays)
+        return _describe_distribution(value, key, arrays)
     array = np.asarray(value)
     if array.dtype.kind not in "biuf":
         raise ValueError(f"expected real numbers in {key} to save; got dtype {array.dtype}")
@@ -196,10 +203,10 @@ def _describe(value: Any, key: str, arrays: dict[str, NDArray[Any]]) -> Any:
     return key
 
 
-def _describe_law(law: dist.Distribution, key: str, arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
-    """A NumPyro distribution as its name and the arguments that it is made of."""
+def _describe_distribution(law: dist.Distribution, key: str, arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
+    """Describe a NumPyro distribution by its name and its arguments."""
     if isinstance(law, dist.ExpandedDistribution):
-        return {"expanded": _describe_law(law.base_dist, key, arrays), "batch_shape": list(law.batch_shape)}
+        return {"expanded": _describe_distribution(law.base_dist, key, arrays), "batch_shape": list(law.batch_shape)}
     name = type(law).__name__
     arguments = list(law.arg_constraints)
     known = getattr(dist, name, None) is type(law) and arguments and all(hasattr(law, x) for x in arguments)
@@ -207,12 +214,12 @@ def _describe_law(law: dist.Distribution, key: str, arrays: dict[str, NDArray[An
     if known:
         described |= {x: _describe(getattr(law, x), f"{key}.{x}", arrays) for x in arguments}
     if not known or not _same(law, described, arrays):
-        raise ValueError(f"expected a distribution that a name of NumPyro and numbers describe, to save; got {name}")
+        raise ValueError(f"expected a NumPyro distribution that its name and arguments describe, to save; got {name}")
     return described
 
 
 def _same(law: dist.Distribution, described: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> bool:
-    """Whether the description makes this distribution again, going by its density at 1: some consist of more."""
+    """Return whether the description restores this distribution, judged by its density at 1: some have more parts."""
     try:
         built = _build(described, arrays)
     except (AttributeError, NotImplementedError, TypeError, ValueError):
@@ -222,7 +229,7 @@ def _same(law: dist.Distribution, described: dict[str, Any], arrays: dict[str, N
 
 
 def _build(description: Any, arrays: dict[str, NDArray[Any]]) -> Any:
-    """The inverse of `_describe`; a scalar comes back as one."""
+    """Invert `_describe`; a scalar comes back as a scalar."""
     if description is None:
         return None
     if isinstance(description, str):
@@ -233,7 +240,7 @@ def _build(description: Any, arrays: dict[str, NDArray[Any]]) -> Any:
     if "distribution" in fields:
         law = getattr(dist, fields.pop("distribution"))
         if not issubclass(law, dist.Distribution):
-            raise ValueError(f"{law.__name__} is no distribution")
+            raise ValueError(f"{law.__name__} is not a distribution")
         return law(**{name: _build(value, arrays) for name, value in fields.items()})
     if "unknown" in fields:  # the name of that field up to version 0.1
         fields["unlabelled"] = fields.pop("unknown")
@@ -241,11 +248,11 @@ def _build(description: Any, arrays: dict[str, NDArray[Any]]) -> Any:
 
 
 def _describe_data(data: Data | None, arrays: dict[str, NDArray[Any]]) -> dict[str, Any] | None:
-    """X in the smallest numbers that hold it, and all that `Data` has besides but for the names."""
+    """Describe X, stored in the smallest type that holds it, and all other fields of `Data` except the names."""
     if data is None:
         return None
     X = np.asarray(data.X)
-    with np.errstate(invalid="ignore", over="ignore"):  # what does not fit is seen not to be equal
+    with np.errstate(invalid="ignore", over="ignore"):  # values that do not fit are found to be unequal
         narrow = (X.astype(kind) for kind in NARROW if np.dtype(kind).itemsize < X.dtype.itemsize)
         arrays["data.X"] = next((small for small in narrow if np.array_equal(small, X)), X)
     held_out = None if data.held_out is None else [f"data.held_out.{name}" for name in HELD_OUT]
@@ -263,12 +270,14 @@ def _describe_data(data: Data | None, arrays: dict[str, NDArray[Any]]) -> dict[s
 
 
 def _build_data(described: dict[str, Any] | None, names: Names, arrays: dict[str, NDArray[Any]]) -> Data | None:
-    """The inverse of `_describe_data`."""
+    """Invert `_describe_data`."""
     if described is None:
         return None
     X = arrays[described["X"]].astype(described["dtype"])
     if X.shape != (len(names.feature), len(names.sample)):
-        raise ValueError(f"data of shape {X.shape} for other numbers of names")
+        raise ValueError(
+            f"data of shape {X.shape} for {len(names.feature)} names of features and {len(names.sample)} of samples"
+        )
     held_out = described["held_out"] and HeldOut(*(arrays[key] for key in described["held_out"]))
     rest = {field: _build(described[field], arrays) for field in ("membership", "mask", "labels")}
     return Data(X, names=names, held_out=held_out, **rest)

@@ -1,1 +1,1 @@
-"""From coefficients to classes: projection, neighbours, restarts, calibration, transduction."""
+"""Classification by coefficients: projection, nearest neighbours, restarts, calibration, transduction."""

@@ -1,6 +1,6 @@
-"""Probabilities that come true as often as they say: a temperature for scores, and how far probabilities are off.
+"""Calibration of class probabilities: temperature scaling, reliability diagrams, calibration error and Brier score.
 
-Of all samples given a probability p of the class that is predicted, a share p should be of that class.
+Probabilities are calibrated if a proportion p of the samples whose predicted class has probability p are of that class.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ SUM_TOLERANCE = 1e-4  # rows of probabilities in single precision
 
 
 def temper(scores: ArrayLike, temperature: float) -> NDArray[np.float64]:
-    """p_τc ∝ exp(s_τc / temperature): the class with the highest score keeps the highest probability.
+    """Return p_τc ∝ exp(s_τc / temperature); the class with the highest score keeps the highest probability.
 
     Args:
         scores: samples × classes.
-        temperature: above 0; the higher, the more alike are the probabilities.
+        temperature: above 0; the higher, the closer the probabilities are to uniform.
 
     >>> temper([[0.0, 1.0]], 0.5).round(2).tolist()
     [[0.12, 0.88]]
@@ -38,14 +38,14 @@ def temper(scores: ArrayLike, temperature: float) -> NDArray[np.float64]:
 
 
 def fit_temperature(scores: ArrayLike, labels: ArrayLike) -> float:
-    """The temperature at which `temper` has the lowest log loss on samples whose labels are known.
+    """Fit the temperature at which `temper` has the lowest log loss on labelled samples.
 
-    Labels count as right with 1 − 1/(N + 2) only, much as Platt has it, and the other classes share the rest: N samples
-    that are all predicted well do not show that none ever will be wrong, and the temperature stays above 0.
+    The target of a sample's own class is 1 − 1/(N + 2), much as in Platt scaling, and the other classes share the rest:
+    N correct predictions do not show that no prediction will ever be wrong, and the temperature stays above 0.
 
     Args:
-        scores: samples × classes, of samples that had no part in making the scores; two classes or more.
-        labels: which column each sample is of.
+        scores: samples × classes, for samples that were not used to make the scores; two classes or more.
+        labels: the column of each sample's class.
 
     >>> fit_temperature([[3.0, 0.0], [0.0, 3.0]], [0, 1]) < fit_temperature([[3.0, 0.0], [0.0, 3.0]], [0, 0])
     True
@@ -54,7 +54,7 @@ def fit_temperature(scores: ArrayLike, labels: ArrayLike) -> float:
     index = _columns(labels, S.shape, None)
     N, C = S.shape
     if C < 2:
-        raise ValueError("expected scores of two classes or more to calibrate; got 1")
+        raise ValueError(f"expected scores of two classes or more to calibrate; got {C}")
     targets = np.full((N, C), 1 / (N + 2) / (C - 1))
     targets[np.arange(N), index] = 1 - 1 / (N + 2)
     unit = float(np.mean(S.max(axis=1) - S.mean(axis=1))) or 1.0  # scores may be cosines, or bounds in the thousands
@@ -68,16 +68,16 @@ def fit_temperature(scores: ArrayLike, labels: ArrayLike) -> float:
 def reliability(
     proba: ArrayLike, labels: ArrayLike, bins: int = 10, *, classes: ArrayLike | None = None
 ) -> pd.DataFrame:
-    """What a reliability diagram shows: predictions by their probability, and how many of them were right.
+    """Tabulate a reliability diagram: predictions binned by their probability, and the proportion correct in each bin.
 
     Args:
         proba: samples × classes, rows adding up to 1.
-        labels: of the samples, as columns of proba, or as `classes` calls them.
-        bins: of equal width, from 0 to 1.
-        classes: what the columns are called, as in `classes_` of an estimator.
+        labels: one per sample: a column of proba, or a name from `classes`.
+        bins: number of bins of equal width, from 0 to 1.
+        classes: names of the columns, as in `classes_` of an estimator.
 
-    Returns one row for every bin with `low`, `high`, `count`, and of those in it the mean probability of the class that
-    was predicted (`confidence`) and the share that was right (`accuracy`), NaN where there are none.
+    Returns one row for every bin with `low`, `high` and `count`, the mean probability of the predicted class
+    (`confidence`) and the proportion of correct predictions (`accuracy`); the last two are NaN for an empty bin.
 
     >>> reliability([[0.9, 0.1], [0.3, 0.7]], [0, 0], bins=2)[["count", "confidence", "accuracy"]].values.tolist()
     [[0.0, nan, nan], [2.0, 0.8, 0.5]]
@@ -95,9 +95,9 @@ def reliability(
 def calibration_error(
     proba: ArrayLike, labels: ArrayLike, bins: int = 10, *, classes: ArrayLike | None = None
 ) -> float:
-    """The expected calibration error, Σ_b (n_b / N) |accuracy_b − confidence_b|, over the bins of `reliability`.
+    """Return the expected calibration error, Σ_b (n_b / N) |accuracy_b − confidence_b|, over the bins of `reliability`.
 
-    Arguments as there.
+    The arguments are those of `reliability`.
 
     >>> round(calibration_error([[0.9, 0.1], [0.3, 0.7]], [0, 0], bins=2), 3)
     0.3
@@ -108,14 +108,14 @@ def calibration_error(
 
 
 def brier_score(proba: ArrayLike, labels: ArrayLike, *, classes: ArrayLike | None = None) -> float:
-    """The mean of Σ_c (p_τc − 1[z_τ = c])²: 0 at best, 2 at worst, 1 − 1/C for equal shares of C classes.
+    """Return the mean of Σ_c (p_τc − 1[z_τ = c])²: 0 at best, 2 at worst, 1 − 1/C for uniform probabilities.
 
     scikit-learn's `brier_score_loss` takes several classes from 1.7 on and then agrees; for two it reports half of it.
 
     Args:
         proba: samples × classes, rows adding up to 1.
-        labels: as in `reliability`; likewise classes.
-        classes: what the columns are called.
+        labels: one per sample: a column of proba, or a name from `classes`.
+        classes: names of the columns.
 
     >>> brier_score([[0.75, 0.25]], [1])
     1.125
@@ -134,20 +134,20 @@ def plot_reliability(
     label: str | None = None,
     title: str = "reliability",
 ) -> Axes:
-    """Reliability diagram: the share of predictions that were right against their probability, one point for a bin.
+    """Draw a reliability diagram: the proportion of correct predictions against their probability, one point per bin.
 
-    A point's area is in proportion to the samples in it. On the diagonal, probabilities come true; below, they are too
-    sure. Bars are two standard errors of a share, as if the probabilities were right. The legend has the expected
-    calibration error, ECE.
+    A point's area is proportional to the number of samples in its bin. Points on the diagonal are calibrated; points
+    below it are overconfident. Bars are two standard errors of a proportion, under the hypothesis that the
+    probabilities are right. The legend shows the expected calibration error, ECE.
 
     Args:
         proba: samples × classes, rows adding up to 1.
-        labels: as in `reliability`; likewise bins and classes.
-        ax: where to draw; a new figure when left out.
-        bins: how many.
-        classes: what the columns are called.
-        label: for the legend, when several are drawn on one `Axes`.
-        title: above it.
+        labels: one per sample: a column of proba, or a name from `classes`.
+        ax: axes to draw on; a new figure by default.
+        bins: number of bins of equal width, from 0 to 1.
+        classes: names of the columns.
+        label: entry in the legend, for several curves on one `Axes`.
+        title: title of the axes.
     """
     table = reliability(proba, labels, bins, classes=classes).dropna()
     error = calibration_error(proba, labels, bins, classes=classes)
@@ -160,7 +160,7 @@ def plot_reliability(
     color = bars.lines[0].get_color()
     ax.scatter(p, table["accuracy"], 10 + 190 * n / n.sum(), color=color, label=f"{label}: {said}" if label else said)
     ax.set(xlim=(0, 1.02), ylim=(0, 1.02), aspect="equal", title=title)
-    ax.set(xlabel="probability of the class that was predicted", ylabel="share that was right")
+    ax.set(xlabel="probability of the predicted class", ylabel="proportion correct")
     ax.grid(alpha=0.3)
     ax.legend(frameon=False)
     return ax
@@ -168,26 +168,30 @@ def plot_reliability(
 
 def _matrix(name: str, values: ArrayLike) -> NDArray[np.float64]:
     array = np.asarray(values, float)
-    if array.ndim != 2 or 0 in array.shape or not np.isfinite(array).all():
-        raise ValueError(f"expected {name}, samples × classes, finite; got shape {array.shape} or other values")
+    if array.ndim != 2 or 0 in array.shape:
+        raise ValueError(f"expected {name}, samples × classes, finite; got shape {array.shape}")
+    if not np.isfinite(array).all():
+        raise ValueError(f"expected {name}, samples × classes, finite; got {array[~np.isfinite(array)][0]}")
     return array
 
 
 def _probabilities(values: ArrayLike) -> NDArray[np.float64]:
     P = _matrix("probabilities", values)
     if P.min() < 0 or np.abs(P.sum(axis=1) - 1).max() > SUM_TOLERANCE:
-        raise ValueError("expected probabilities of at least 0, whose rows add up to 1; got others")
+        sums = P.sum(axis=1)
+        got = f"{P.min():g}" if P.min() < 0 else f"a row that adds up to {sums[np.abs(sums - 1).argmax()]:g}"
+        raise ValueError(f"expected probabilities of at least 0, whose rows add up to 1; got {got}")
     return P
 
 
 def _columns(labels: ArrayLike, shape: tuple[int, int], classes: ArrayLike | None) -> NDArray[np.intp]:
-    """Which column each sample is of."""
+    """Return the column of each sample's class."""
     N, C = shape
     names = np.arange(C) if classes is None else np.asarray(classes)
     given = np.asarray(labels)
     if given.shape != (N,) or names.shape != (C,):
         raise ValueError(
-            f"expected {N} labels and names of {C} classes, as the scores have; got {given.shape} and {names.shape}"
+            f"expected {N} labels and names of {C} classes, like the scores; got shapes {given.shape} and {names.shape}"
         )
     found: Any = {name: c for c, name in enumerate(names.tolist())}
     strangers = sorted({str(label) for label in given.tolist() if label not in found})

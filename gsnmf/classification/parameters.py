@@ -1,4 +1,4 @@
-"""What the estimator's parameters and labels may be."""
+"""Validation of the estimator's parameters and labels."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ..model.validation import whole
 from .projection import COMBINED
 from .restarts import SHAPES, Recipe
 
-SEVERAL = "for several labels per sample use gsnmf.model.as_data and cavi.run"
+SEVERAL = "for multi-label samples use gsnmf.model.as_data and cavi.run"
 CHOICES = {
     "transform_by": ("nnls", "posterior"),
     "predict_by": ("nearest", *COMBINED, "model"),
@@ -30,7 +30,7 @@ CHOICES = {
 
 
 def check_number(name: str, value: Any, below: float = math.inf) -> None:
-    """Refuse what is not a number between 0 and this."""
+    """Raise unless the value is a number above 0 and below this limit."""
     good = isinstance(value, (int, float, np.number)) and not isinstance(value, bool) and 0 < value < below
     if not good:
         what = "a positive number" if below == math.inf else f"a number between 0 and {below:g}"
@@ -38,13 +38,13 @@ def check_number(name: str, value: Any, below: float = math.inf) -> None:
 
 
 def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
-    """Refuse what is not among the choices."""
+    """Raise unless the value is one of the choices."""
     if not isinstance(value, str) or value not in choices:
         raise ValueError(f"expected {name} to be one of {', '.join(map(repr, choices))}; got {value!r}")
 
 
 def check_recipe(recipe: Recipe) -> None:
-    """Refuse a recipe that no data could make good."""
+    """Raise if the recipe is invalid whatever the data."""
     for name in ("a_t", "b_t", "scale"):
         check_number(name, getattr(recipe, name))
     for name in ("small", "large"):
@@ -60,20 +60,20 @@ def check_recipe(recipe: Recipe) -> None:
     if recipe.learn is not None and not isinstance(recipe.learn, cavi.Learn):
         raise ValueError(f"expected learn to be None or made by cavi.learn; got {recipe.learn!r}")
     if recipe.learn is not None and recipe.learn.coefficients == "sample":
-        raise ValueError("expected learn to leave new samples a prior; got coefficients='sample'")
+        raise ValueError("expected learn to leave a prior for new samples; got coefficients='sample'")
     check_choice("prior", recipe.prior, tuple(SHAPES))
     check_choice("init", recipe.init, tuple(METHODS))
     check_choice("lam_start", recipe.lam_start, ("prior", "shape"))
 
 
 def check_choices(estimator: Any) -> None:
-    """Refuse an estimator one of whose choices is none; before every use, as parameters may change after fit."""
+    """Raise if an option of the estimator is invalid; called before every use, as parameters may change after fit."""
     for name, choices in CHOICES.items():
         check_choice(name, getattr(estimator, name), choices)
 
 
 def check_restarts(estimator: Any, y: ArrayLike | None) -> None:
-    """Refuse numbers of restarts and ways to choose one that no data, or none without labels, could make good."""
+    """Raise if the restarts, or the way to choose one of them, are invalid whatever the data or without labels."""
     whole("n_restarts", estimator.n_restarts, 1)
     if estimator.counts is not None:
         check_number("counts", estimator.counts)
@@ -87,55 +87,59 @@ def check_restarts(estimator: Any, y: ArrayLike | None) -> None:
 
 
 def check_class_posterior(priors: Priors) -> None:
-    """Refuse priors under which classes are all the same."""
+    """Raise if the priors do not distinguish classes."""
     if not is_grouped(priors):
         got = type(priors.coefficients).__name__
         raise ValueError(f"expected priors with GroupSparse coefficients for predict_by='model'; got {got}")
 
 
 def unmasked(X: Any) -> Any:
-    """A NumPy masked array with NaN for what it masks, which scikit-learn would read; anything else as it is."""
+    """Return a NumPy masked array with NaN in masked entries, which scikit-learn would read; other input as it is."""
     return np.ma.filled(X.astype(float), np.nan) if isinstance(X, np.ma.MaskedArray) else X
 
 
 def check_nonnegative(X: NDArray[Any]) -> None:
-    """Refuse negative entries as scikit-learn does, which would not find them beside NaN."""
+    """Raise as scikit-learn does for negative entries, which it would not find in data that contain NaN."""
     seen = X[~np.isnan(X)]
     if seen.size:
         check_non_negative(seen, "GroupSparseNMF (input X)")
 
 
-def find_unknown(y: ArrayLike, unlabelled: Any) -> NDArray[np.bool_]:
-    """Of every sample, whether its label is unknown: None, NaN, pandas' own, or what `unlabelled` says.
+def find_unlabelled(y: ArrayLike, marker: Any) -> NDArray[np.bool_]:
+    """Return whether each sample is unlabelled: its label is None, NaN, pandas' NA, or the estimator's `unlabelled`.
 
-    −1 is also an ordinary name of a class, {−1, 1} for two of them. With unlabelled="auto" it stands for unknown labels
-    beside two classes or more that are whole numbers ≥ 0; {−1, 0, 1} could be either, and is refused.
+    −1 is also an ordinary name of a class, as in {−1, 1}. If the marker is "auto", −1 stands for unlabelled samples if
+    there are two or more other labels and all are whole numbers ≥ 0; {−1, 0, 1} could be either, and is refused.
     """
     labels: list[Any] = list(np.asarray(y, object).ravel())
-    if any(isinstance(label, (set, frozenset, list, tuple, np.ndarray)) for label in labels):
-        raise ValueError(f"expected one label per sample; got several ({SEVERAL})")
-    unknown: NDArray[np.bool_] = np.array([pd.isna(label) for label in labels], bool)
-    known: set[Any] = {label for label, none in zip(labels, unknown, strict=True) if not none}
-    if isinstance(unlabelled, str) and unlabelled == "auto":
+    several = [label for label in labels if isinstance(label, (set, frozenset, list, tuple, np.ndarray))]
+    if several:
+        raise ValueError(f"expected one label per sample ({SEVERAL}); got {several[0]!r}")
+    unlabelled: NDArray[np.bool_] = np.array([pd.isna(label) for label in labels], bool)
+    known: set[Any] = {label for label, none in zip(labels, unlabelled, strict=True) if not none}
+    if isinstance(marker, str) and marker == "auto":
         numbers = all(isinstance(label, Real) and not isinstance(label, (bool, np.bool)) for label in known)
         others = known - {-1}
         if not numbers or len(others) == len(known) or len(others) < 2 or any(c < 0 or c % 1 for c in others):
-            return unknown
+            return unlabelled
         if others == {0, 1}:
             raise ValueError(
-                "expected unlabelled=-1 if -1 stands for unknown labels, or unlabelled=None if it is a class; "
+                "expected unlabelled=-1 if -1 stands for unlabelled samples, or unlabelled=None if it is a class; "
                 "got labels -1, 0 and 1, which may mean either"
             )
-        unlabelled = -1
-    marked = np.array([unlabelled is not None and label == unlabelled for label in labels], bool)
-    return unknown | (marked & ~unknown)
+        marker = -1
+    marked = np.array([marker is not None and label == marker for label in labels], bool)
+    return unlabelled | (marked & ~unlabelled)
 
 
-def read_known(y: ArrayLike, unknown: NDArray[np.bool_]) -> NDArray[Any]:
-    """The labels that are known, of one kind, in the order of samples."""
-    labels: NDArray[Any] = column_or_1d(np.asarray(y, object), warn=True)[~unknown]
+def read_known(y: ArrayLike, unlabelled: NDArray[np.bool_]) -> NDArray[Any]:
+    """Return the labels of the labelled samples, of one type, in the order of samples."""
+    labels: NDArray[Any] = column_or_1d(np.asarray(y, object), warn=True)[~unlabelled]
     if len(labels) == 0:
-        raise ValueError("expected a known label at least, or y=None for a model without labels; got none")
+        raise ValueError(
+            "expected at least one labelled sample, or y=None for a model without labels; "
+            f"got {len(unlabelled)} unlabelled samples"
+        )
     if not all(isinstance(label, str) for label in labels):
         numbers = np.asarray(labels.tolist())
         labels = numbers if numbers.dtype.kind in "biuf" else labels
@@ -143,17 +147,17 @@ def read_known(y: ArrayLike, unknown: NDArray[np.bool_]) -> NDArray[Any]:
 
 
 def check_single(y: ArrayLike) -> None:
-    """Refuse several labels per sample, which the functions below the estimator take."""
+    """Raise for multi-label targets, which `as_data` and `cavi.run` take."""
     shape = np.shape(y if hasattr(y, "shape") else np.asarray(y, object))
     if len(shape) > 1 and shape[1] != 1:
-        raise ValueError(f"expected one label per sample; got y of shape {shape} ({SEVERAL})")
+        raise ValueError(f"expected one label per sample ({SEVERAL}); got y of shape {shape}")
 
 
 def index_labels(labels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The classes in sorted order, and which of them each sample is of."""
+    """Return the classes in sorted order, and the index of each sample's class."""
     try:
         check_classification_targets(labels)
         classes, index = np.unique(labels, return_inverse=True)
     except TypeError as error:
-        raise ValueError(f"expected labels of one sortable kind; got a mixture ({error})") from None
+        raise ValueError(f"expected labels of one sortable type; got a mixture: {error}") from None
     return classes, index

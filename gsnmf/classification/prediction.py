@@ -1,4 +1,4 @@
-"""Labels of new samples: how each class scores under the dictionaries of several restarts, and how likely it is."""
+"""Prediction: scores and probabilities of classes under the dictionaries of several restarts."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from .transduction import transduce
 MOST = 2000  # training samples that are compared with all others for a temperature; more would not change it
 
 
-class Plan(NamedTuple):
-    """All that decides what is learned besides data: the recipe, its restarts, and how samples are predicted."""
+class LearningPlan(NamedTuple):
+    """Everything that determines what is learned, except the data: recipe, restarts and method of prediction."""
 
     recipe: Recipe
     keys: list[Any]
@@ -36,15 +36,15 @@ class Plan(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """What new samples are compared with.
+    """A fitted classifier: dictionaries, and the training samples that new samples are compared with.
 
-    posteriors, priors: of every restart.
-    best: the one that was kept; sound: those with finite bounds.
-    by: how samples enter the space of a dictionary, "nnls" or "posterior".
-    shares: of classes among the labels that are known; None for priors without groups.
-    classes: of every training sample whose label is known, as an index.
-    coefficients: by restart, components × these samples, which enter by the same map as new ones: E[V] of the fit is
-        at hand, but has seen their labels.
+    posteriors, priors: one of each for every restart.
+    best: the index of the restart that was kept; sound: the indices of restarts with finite bounds.
+    by: how samples are mapped into the space of a dictionary, "nnls" or "posterior".
+    shares: proportions of classes among the known labels; None for priors without groups.
+    classes: the class of every labelled training sample, as an index.
+    coefficients: by restart, components × labelled training samples, mapped in the same way as new samples: E[V] of
+        the fit has seen their labels.
     """
 
     posteriors: list[Posterior]
@@ -57,22 +57,22 @@ class Memory(NamedTuple):
     coefficients: dict[int, NDArray[Any]]
 
     def represent(self, samples: NDArray[Any], restart: int, by: str) -> NDArray[Any]:
-        """Samples (features × samples) as coefficients, components × samples."""
+        """Return the coefficients of samples (features × samples), components × samples."""
         return represent(samples, self.posteriors[restart], self.priors[restart], by, self.shares)
 
     def voters(self, predict_by: str) -> list[int]:
-        """The restarts that have a say."""
+        """Return the restarts that take part in predictions."""
         return self.sound if predict_by in COMBINED else [self.best]
 
 
-def learn(plan: Plan, X: NDArray[Any], y: NDArray[Any] | None, classes: Any) -> tuple[Found, Memory]:
-    """Fits from several starts, and what they leave for predictions.
+def learn(plan: LearningPlan, X: NDArray[Any], y: NDArray[Any] | None, classes: Any) -> tuple[Found, Memory]:
+    """Fit from several starts; return the fits, and the memory that predictions need.
 
     Args:
-        plan: how.
+        plan: recipe, restarts and method of prediction.
         X: features × samples.
-        y: the class of each as an index, −1 where it is unknown; None without labels.
-        classes: what they are called.
+        y: the class of each sample as an index, −1 for an unlabelled sample; None without labels.
+        classes: names of the classes.
     """
     if plan.select == "validation" and y is not None:
         part = hold_out(y, classes, plan.fraction, plan.part_seed)
@@ -92,9 +92,10 @@ def learn(plan: Plan, X: NDArray[Any], y: NDArray[Any] | None, classes: Any) -> 
 
 
 def class_scores(memory: Memory, predict_by: str, samples: NDArray[Any]) -> NDArray[np.float64]:
-    """How well each class suits every sample, samples × classes; the highest score is the prediction.
+    """Return scores of classes, samples × classes; the class with the highest score is the prediction.
 
-    Mean cosines for "nearest", "cosine" and "blend", shares of votes for "vote", log π_c + ℒ_τ(c) for "model".
+    Scores are mean cosines for "nearest", "cosine" and "blend", proportions of votes for "vote", and log π_c + ℒ_τ(c)
+    for "model".
 
     Args:
         memory: from `learn`.
@@ -108,13 +109,16 @@ def class_scores(memory: Memory, predict_by: str, samples: NDArray[Any]) -> NDAr
         return bounds
     voters = memory.voters(predict_by)
     if len(voters) > len(memory.coefficients):
-        raise ValueError(f"expected predict_by={predict_by!r} at fit, to keep all restarts; got it later")
+        raise ValueError(
+            f"expected predict_by={predict_by!r} at fit, to keep all {len(voters)} restarts; "
+            f"got a fit that kept {len(memory.coefficients)}"
+        )
     new = {r: memory.represent(samples, r, memory.by) for r in voters}
     return _neighbours(memory, predict_by, new, None)
 
 
 def _neighbours(memory: Memory, predict_by: str, new: dict[int, NDArray[Any]], itself: Any) -> NDArray[np.float64]:
-    """Scores by cosines between coefficients, `new` by restart."""
+    """Return scores by cosines between coefficients; `new` has those of new samples by restart."""
     cosines = np.array([both_cosines(memory.coefficients[r], memory.classes, V, itself) for r, V in new.items()])
     if predict_by == "nearest":
         nearest: NDArray[np.float64] = cosines[0, 0]
@@ -123,36 +127,38 @@ def _neighbours(memory: Memory, predict_by: str, new: dict[int, NDArray[Any]], i
 
 
 def shares_of(scores: NDArray[np.float64], predict_by: str) -> NDArray[np.float64]:
-    """Scores as they come, made to add up to 1: all of it for the nearest, the model's own odds, else in proportion."""
+    """Return uncalibrated probabilities: 1 for the nearest class, the model's own odds, else normalised scores."""
     if predict_by == "model":
         odds: NDArray[np.float64] = softmax(scores, axis=1)
         return odds
     if predict_by == "nearest":
         scores = np.eye(scores.shape[1])[scores.argmax(axis=1)]
-    scores = np.where(scores.any(axis=1, keepdims=True), scores, 1.0)  # a sample of zeros is as near to all
+    scores = np.where(scores.any(axis=1, keepdims=True), scores, 1.0)  # a sample of zeros is equally near to all
     shares: NDArray[np.float64] = scores / scores.sum(axis=1, keepdims=True)
     return shares
 
 
 def calibrated(scores: NDArray[np.float64], predict_by: str, temperature: float) -> NDArray[np.float64]:
-    """Probabilities p_τc ∝ exp(−angle / temperature) where scores are cosines, exp(score / temperature) elsewhere."""
+    """Return p_τc ∝ exp(−angle / temperature) where scores are cosines, else p_τc ∝ exp(score / temperature)."""
     return temper(_evenly(scores, predict_by), temperature)
 
 
 def _evenly(scores: NDArray[np.float64], predict_by: str) -> NDArray[np.float64]:
-    """Scores whose differences count alike wherever they are: cosines near 1 are crowded, their angles are not."""
+    """Return scores on a scale where differences are comparable: cosines near 1 are crowded, their angles are not."""
     return scores if predict_by in ("vote", "model") else -np.arccos(np.clip(scores, -1, 1))
 
 
-def transduced(plan: Plan, memory: Memory, X: NDArray[Any], y: NDArray[Any], num_classes: int) -> NDArray[np.float64]:
-    """Probabilities of classes for all training samples, by `transduce`, whose dictionaries are learned by this plan.
+def transduced(
+    plan: LearningPlan, memory: Memory, X: NDArray[Any], y: NDArray[Any], num_classes: int
+) -> NDArray[np.float64]:
+    """Return probabilities of classes for all training samples, by `transduce` with dictionaries learned by this plan.
 
     Args:
-        plan: as in `learn`; likewise X and y.
-        memory: from there.
+        plan: as in `learn`.
+        memory: from `learn`.
         X: features × samples.
-        y: the class of each, −1 where it is unknown.
-        num_classes: how many there are.
+        y: the class of each sample as an index, −1 for an unlabelled sample.
+        num_classes: number of classes.
     """
 
     def refit(labels: NDArray[Any]) -> list[Any]:
@@ -166,18 +172,18 @@ def transduced(plan: Plan, memory: Memory, X: NDArray[Any], y: NDArray[Any], num
 
 
 def temperature_on_training(memory: Memory, predict_by: str, X: NDArray[Any], seed: int) -> float | None:
-    """The temperature that suits the training samples whose labels are known, none its own neighbour.
+    """Fit the temperature to the labelled training samples, none of which is its own neighbour.
 
-    The dictionaries have seen them, which costs nothing and makes probabilities a little too sure. With predict_by
-    "model" there are no neighbours: they are folded in like new samples.
+    This needs no further fits, but the dictionaries have seen these samples, so that probabilities are a little too
+    sure. With predict_by "model" there are no neighbours: the samples are folded in like new samples.
 
     Args:
         memory: from `learn`.
         predict_by: as in the estimator.
-        X: the samples whose labels are known, features × samples.
-        seed: of the choice among more than `MOST`.
+        X: the labelled samples, features × samples.
+        seed: seed of the random subset, if there are more than `MOST` samples.
 
-    Returns None if no class has two of them, or there is one class only.
+    Returns None if no class has two labelled samples, or if there is only one class.
     """
     index = memory.classes
     often = np.flatnonzero(np.bincount(index)[index] > 1) if predict_by != "model" else np.arange(len(index))
@@ -193,15 +199,18 @@ def temperature_on_training(memory: Memory, predict_by: str, X: NDArray[Any], se
     return fit_temperature(_evenly(scores, predict_by), index[often])
 
 
-def temperature_on_folds(plan: Plan, X: NDArray[Any], y: NDArray[Any], classes: Any, folds: int) -> float | None:
-    """The temperature that suits samples whose labels are known when dictionaries are learned without them.
+def temperature_on_folds(
+    plan: LearningPlan, X: NDArray[Any], y: NDArray[Any], classes: Any, folds: int
+) -> float | None:
+    """Fit the temperature by cross-validation: labelled samples are scored by dictionaries learned without them.
 
     Args:
-        plan: as in `learn`; likewise X, y and classes.
+        plan: as in `learn`.
         X: features × samples.
-        y: the class of each, −1 where it is unknown; those samples are in every fold's fit.
-        classes: what they are called.
-        folds: how many parts are left out in turn.
+        y: the class of each sample as an index, −1 for an unlabelled sample; unlabelled samples are in every fold's
+            fit.
+        classes: names of the classes.
+        folds: number of parts, which are left out in turn.
     """
     known = np.flatnonzero(y >= 0)
     if len(classes) < 2:

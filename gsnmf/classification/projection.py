@@ -1,4 +1,4 @@
-"""New samples in the space of a learned dictionary, and the paper's classifier there."""
+"""Projection of samples onto a learned dictionary, and the paper's classifier in that space."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from scipy.linalg import lapack
 from threadpoolctl import ThreadpoolController
 
 PATIENCE = 3  # exchanges of all infeasible variables that may fail to lower their number, before single ones
-COMBINED = ("vote", "cosine", "blend")  # what `combine` can make of several restarts
+COMBINED = ("vote", "cosine", "blend")  # ways in which `combine` joins several restarts
 
 
 def nnls(T: ArrayLike, X: ArrayLike) -> NDArray[np.float64]:
-    """argmin_{V ≥ 0} ‖X − TV‖², every column on its own, by block principal pivoting.
+    """Return argmin_{V ≥ 0} ‖X − TV‖², every column on its own, by block principal pivoting.
 
     With T's and X's columns at length 1, G = TᵀT and D = TᵀX, a column v is the solution when v ≥ 0, its gradient
     w = Gv − d ≥ 0, and vᵢwᵢ = 0. Every variable is either free (w = 0) or held at 0; as long as some are infeasible,
-    all of those change sides at once. Columns that do not arrive, as may happen if T lacks full rank, are solved by
-    SciPy's active-set method.
+    all infeasible variables are exchanged at once. Columns that do not converge, as may happen if T lacks full rank,
+    are solved by SciPy's active-set method.
 
     Args:
         T: features × components, the dictionary.
-        X: features × columns, what is to be projected. NaN are left out, row by row of a column's own problem; columns
-            that miss the same rows are solved together.
+        X: features × columns, the samples to project. Rows that are NaN are left out of a column's problem; columns
+            with the same missing rows are solved together.
 
     Returns components × columns, 0 for a column of NaN alone.
 
@@ -64,7 +64,7 @@ def nnls(T: ArrayLike, X: ArrayLike) -> NDArray[np.float64]:
 
 @functools.cache
 def _threads() -> ThreadpoolController:
-    """The thread pools there are; finding them takes longer than a small problem."""
+    """Find the thread pools, once: finding them takes longer than a small problem."""
     return ThreadpoolController()
 
 
@@ -73,10 +73,11 @@ _limiting = threading.Lock()
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """BLAS at one thread, where the limit is the process's: one call at a time sets it, and restores what it found.
+    """Limit BLAS to one thread; the limit is per process, so that only one call at a time sets and restores it.
 
-    If each of several threads did, one could find the limit of another, and restore that in the end. Nor can the last
-    of them restore it for the first: threadpoolctl heeds the thread that set it alone. The others take what there is.
+    If several threads set it, one could read the limit of another and restore that in the end. Nor can the last thread
+    restore the limit for the first: threadpoolctl heeds only the thread that set it. Other threads use the limit they
+    find.
     """
     if not _limiting.acquire(blocking=False):
         yield
@@ -89,7 +90,7 @@ def _one_thread() -> Iterator[None]:
 
 
 def _pivot(G: NDArray[np.float64], D: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Columns v ≥ 0 with gradient w = Gv − d ≥ 0 and vᵢwᵢ = 0, and for which of them pivoting found that."""
+    """Return columns v ≥ 0 with gradient w = Gv − d ≥ 0 and vᵢwᵢ = 0, and whether pivoting converged for each."""
     K, N = D.shape
     V, free, arrived = np.zeros((K, N)), D > 0, np.zeros(N, bool)
     fewest, patience, todo = np.full(N, K + 1), np.full(N, PATIENCE), np.arange(N)
@@ -117,7 +118,7 @@ def _pivot(G: NDArray[np.float64], D: NDArray[np.float64]) -> tuple[NDArray[np.f
 def _solve(
     G: NDArray[np.float64], D: NDArray[np.float64], free: NDArray[np.bool_], todo: NDArray[np.intp], V: NDArray[Any]
 ) -> NDArray[np.bool_]:
-    """Set V's columns `todo` to the solutions of Gv = d on their free variables, 0 elsewhere; returns which exist."""
+    """Set V's columns `todo` to the solutions of Gv = d on their free variables, 0 elsewhere; return which exist."""
     solved = np.ones(len(todo), bool)
     V[:, todo] = 0
     for members in _alike(free[:, todo]):  # one factorisation for all columns with the same free variables
@@ -131,7 +132,7 @@ def _solve(
 
 
 def _alike(truths: NDArray[np.bool_]) -> list[list[int]]:
-    """Which columns are the same, as lists of their indices."""
+    """Group equal columns: return lists of their indices."""
     found: dict[bytes, list[int]] = {}
     for n, key in enumerate(np.packbits(truths, axis=0).T):
         found.setdefault(key.tobytes(), []).append(n)
@@ -141,23 +142,27 @@ def _alike(truths: NDArray[np.bool_]) -> list[list[int]]:
 def class_cosines(
     train_V: ArrayLike, train_labels: ArrayLike, test_V: ArrayLike, itself: ArrayLike | None = None
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """How near each class comes to every test sample: the largest cosine over the class's training samples.
+    """Return the largest cosine between each test sample and the training samples of every class.
 
     Args:
         train_V: components × training samples.
         train_labels: one per training sample.
         test_V: components × test samples.
-        itself: which training sample each test sample is, if it is one: it is not its own neighbour.
+        itself: the index of each test sample among the training samples, if it is one of them: it is then not its own
+            neighbour.
 
-    Returns the cosines, test samples × classes, and the classes in sorted order. A sample that is 0 everywhere has
-    cosine 0 with all, and with a class that has no other sample.
+    Returns the cosines, test samples × classes, and the classes in sorted order. The cosine is 0 for a sample that is 0
+    everywhere, and for a class that has no other sample.
 
     >>> class_cosines([[1.0, 0.0], [0.0, 1.0]], ["a", "b"], [[3.0], [4.0]])[0].round(3).tolist()
     [[0.6, 0.8]]
     """
     train_V, test_V, labels = _matrix("train_V", train_V), _matrix("test_V", test_V), np.asarray(train_labels)
     if train_V.shape[0] != test_V.shape[0]:
-        raise ValueError(f"expected as many components in both; got {train_V.shape[0]} and {test_V.shape[0]}")
+        raise ValueError(
+            "expected as many components in both, training and test samples; "
+            f"got {train_V.shape[0]} and {test_V.shape[0]}"
+        )
     if labels.shape != train_V.shape[1:] or len(labels) == 0:
         raise ValueError(f"expected one label for each of {train_V.shape[1]} samples; got shape {labels.shape}")
     cosines = unit(test_V).T @ unit(train_V)
@@ -169,7 +174,7 @@ def class_cosines(
 
 
 def nearest_cosine(train_V: ArrayLike, train_labels: ArrayLike, test_V: ArrayLike) -> NDArray[Any]:
-    """The label of the nearest training sample by cosine distance, for every test sample: the paper's classifier.
+    """Return the label of each test sample's nearest training sample by cosine distance: the paper's classifier.
 
     Args:
         train_V: components × training samples.
@@ -185,7 +190,7 @@ def nearest_cosine(train_V: ArrayLike, train_labels: ArrayLike, test_V: ArrayLik
 
 
 def leave_one_out(V: ArrayLike, labels: ArrayLike) -> NDArray[Any]:
-    """The label of the nearest other sample by cosine distance, for every sample.
+    """Return the label of each sample's nearest other sample by cosine distance.
 
     Args:
         V: components × samples, two or more.
@@ -202,14 +207,14 @@ def leave_one_out(V: ArrayLike, labels: ArrayLike) -> NDArray[Any]:
 
 
 def accuracy(T: ArrayLike, X: ArrayLike, labels: ArrayLike, new_X: ArrayLike, new_labels: ArrayLike) -> float:
-    """The share of new samples that the paper's classifier has right; both parts enter T's space by `nnls`.
+    """Return the accuracy of the paper's classifier on new samples; all samples are projected onto T by `nnls`.
 
     Args:
         T: features × components, the dictionary.
-        X: features × samples whose labels are known.
-        labels: theirs.
-        new_X: features × samples to classify.
-        new_labels: what they should be.
+        X: features × labelled samples.
+        labels: one per labelled sample.
+        new_X: features × new samples.
+        new_labels: the true labels of the new samples.
 
     >>> accuracy([[1.0, 0.0], [0.0, 1.0]], [[9.0, 1.0], [1.0, 9.0]], ["a", "b"], [[5.0, 5.0], [1.0, 2.0]], ["a", "b"])
     0.5
@@ -220,7 +225,7 @@ def accuracy(T: ArrayLike, X: ArrayLike, labels: ArrayLike, new_X: ArrayLike, ne
 def both_cosines(
     train_V: ArrayLike, train_labels: ArrayLike, test_V: ArrayLike, itself: ArrayLike | None = None
 ) -> NDArray[np.float64]:
-    """`class_cosines` of coefficients, the paper's measure, and of their square roots, unless some are negative.
+    """Return `class_cosines` of coefficients, the paper's measure, and of their square roots if none is negative.
 
     Square roots keep a few large coefficients from deciding alone.
 
@@ -241,12 +246,12 @@ def both_cosines(
 
 
 def combine(cosines: ArrayLike, by: str) -> NDArray[np.float64]:
-    """One verdict of several restarts: scores of classes, the highest of which wins.
+    """Combine several restarts into scores of classes; the class with the highest score is the prediction.
 
     Args:
         cosines: restarts × measures × samples × classes, as from `both_cosines` with each restart's dictionary.
-        by: "vote", the majority of restarts by the first measure, `vote_shares`; "cosine", the class that is nearest on
-            average over restarts, by the first measure; "blend", the same over all measures.
+        by: "vote", the majority of restarts by the first measure, `vote_shares`; "cosine", the mean over restarts of
+            the first measure; "blend", the mean over restarts and all measures.
 
     Returns samples × classes.
 
@@ -265,7 +270,7 @@ def combine(cosines: ArrayLike, by: str) -> NDArray[np.float64]:
 
 
 def vote_shares(cosines: Sequence[NDArray[Any]] | NDArray[Any]) -> NDArray[np.float64]:
-    """The share of restarts whose nearest class is each, and a sliver of the mean cosine, which breaks ties.
+    """Return the proportion of restarts that vote for each class, plus a sliver of the mean cosine, which breaks ties.
 
     Args:
         cosines: restarts × samples × classes, as from `class_cosines` with each restart's dictionary.
@@ -283,14 +288,14 @@ def vote_shares(cosines: Sequence[NDArray[Any]] | NDArray[Any]) -> NDArray[np.fl
 
 
 def unit(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Every column at length 1; one of zeros stays so."""
+    """Scale every column to length 1; a column of zeros stays as it is."""
     matrix = matrix / _positive(np.abs(matrix).max(axis=0, initial=0))  # squares stay within the range
     scaled: NDArray[np.float64] = matrix / _positive(np.linalg.norm(matrix, axis=0))
     return scaled
 
 
 def _positive(sizes: NDArray[np.float64]) -> NDArray[np.float64]:
-    """1 in place of 0, to divide by."""
+    """Replace 0 by 1, for use as a divisor."""
     return np.where(sizes > 0, sizes, 1.0)
 
 

@@ -1,8 +1,8 @@
-"""Labels of samples that have none, from those that have: neighbours in the spaces of several dictionaries.
+"""Label spreading: labels of unlabelled samples from their neighbours in the spaces of several dictionaries.
 
-A model's own q(z) judges each sample by how well every class explains it, to odds that are far too sure, and on images
-less often right than the neighbours are (docs/labels.md). Here labels go from neighbour to neighbour, over samples
-without a label too, where q(z) serves to learn dictionaries.
+The model's own q(z) judges each sample by how well every class explains it. Its odds are far too sure, and on images it
+is less often right than the neighbours are (docs/labels.md). Here q(z) serves only to learn dictionaries; labels spread
+from neighbour to neighbour, through unlabelled samples too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sklearn.semi_supervised import LabelSpreading
 from ..model.validation import whole
 from .projection import nnls, unit
 
-TINY = 1e-12  # squared distance of samples that are the same, but for rounding
+TINY = 1e-12  # squared distance of samples that are the same up to rounding
 
 
 def transduce(
@@ -34,29 +34,29 @@ def transduce(
     alpha: float = 0.9,
     samples: tuple[float, float] = (1 / 3, 0.8),
 ) -> NDArray[np.float64]:
-    """Distributions over classes for all samples, by spreading the labels that are known over a graph of neighbours.
+    """Spread the known labels over a graph of neighbours and return distributions over classes for all samples.
 
-    Every sample is joined to its neighbours by `affinities` of its `views`; with S these, divided by the roots of both
-    samples' sums, and Y the known labels, the distributions are F = α S F + (1 − α) Y with rows divided by their sums
-    (scikit-learn's LabelSpreading).
+    Every sample is joined to its neighbours by `affinities` of its `views`. With S the affinities, divided by the roots
+    of both samples' sums, and Y the known labels, the distributions are F = α S F + (1 − α) Y with rows divided by
+    their sums (scikit-learn's LabelSpreading).
 
     Args:
         X: features × samples, nonnegative; NaN where entries are missing.
-        index: the class of every sample, from 0; −1 where it is unknown.
-        num_classes: how many there are.
-        dictionaries: of one restart or several, each features × its components: E[T] of fits to the samples with a
-            label, or to all of them.
-        refit: from a class for every sample, known or the likeliest, to dictionaries that are learned with these as
-            labels and take the place of the ones before; None to leave it at those given.
-        rounds: how often it is called. Known labels alone spread in every round.
-        neighbours: of each sample, all the others if there are not more; with dictionaries that are learned again, in
-            the last round, the second of these.
-        alpha: how far labels spread, between 0 and 1: the share a sample takes from its neighbours.
-        samples: the weight of the samples as they are, among the views; the second likewise. Dictionaries that are
-            learned again repeat what they were told, which the samples do not.
+        index: the class of every sample, from 0; −1 for an unlabelled sample.
+        num_classes: number of classes.
+        dictionaries: E[T] of one restart or several, each features × components: of fits to the labelled samples, or to
+            all of them.
+        refit: a function from a class for every sample, known or most probable, to dictionaries learned with these
+            classes as labels, which replace the previous dictionaries; None to keep the dictionaries given.
+        rounds: number of calls of `refit`. Only known labels spread, in every round.
+        neighbours: number of neighbours of each sample, at most all the others: first with the dictionaries given and
+            in all rounds except the last, then in the last round of `refit`.
+        alpha: how far labels spread, between 0 and 1: the weight of a sample's neighbours.
+        samples: the weight, among the views, of the samples as they are: a pair of numbers for the same rounds as
+            `neighbours`. Dictionaries that were learned from spread labels repeat these labels; the samples do not.
 
-    Returns samples × classes, rows adding up to 1. Labels that are known stay; a sample that no label reaches has the
-    shares of classes among the known ones.
+    Returns samples × classes, rows adding up to 1. Known labels stay; a sample that no label reaches gets the
+    proportions of classes among the known labels.
 
     >>> X = [[9.0, 8.0, 0.0, 1.0], [0.0, 1.0, 9.0, 7.0]]
     >>> transduce(X, [0, -1, 1, -1], 2, [np.eye(2)], neighbours=(1, 1)).tolist()
@@ -73,7 +73,9 @@ def transduce(
     if np.shape(samples) != (2,) or not all(0 <= weight < 1 for weight in samples):
         raise ValueError(f"expected samples to be two weights from 0 to below 1; got {samples!r}")
     if np.shape(X)[1:] != labels.shape:
-        raise ValueError(f"expected X, features × samples, with one index each; got {np.shape(X)} and {len(labels)}")
+        raise ValueError(
+            f"expected X, features × samples, and one index per sample; got shape {np.shape(X)} and {len(labels)}"
+        )
 
     def verdict(dictionaries: Sequence[ArrayLike], last: bool) -> NDArray[np.float64]:
         graph = affinities(views(X, dictionaries, samples[last]), neighbours[last])
@@ -87,9 +89,12 @@ def transduce(
 
 
 def spread(graph: csr_array, labels: NDArray[np.int64], num_classes: int, alpha: float) -> NDArray[np.float64]:
-    """F = α S F + (1 − α) Y, rows divided by their sums, on a graph of affinities; arguments as in `transduce`."""
+    """Return F = α S F + (1 − α) Y, rows divided by their sums, on a graph of affinities.
+
+    The arguments are those of `transduce`.
+    """
     model = LabelSpreading(kernel=lambda *_: graph, alpha=alpha, max_iter=10_000, tol=1e-6)
-    found = model.fit(np.zeros((len(labels), 1)), labels)  # the kernel has seen the samples
+    found = model.fit(np.zeros((len(labels), 1)), labels)  # the kernel already knows the samples
     known = labels >= 0
     shares: NDArray[np.float64] = np.zeros((len(labels), num_classes))
     shares[:, found.classes_] = found.label_distributions_
@@ -99,17 +104,17 @@ def spread(graph: csr_array, labels: NDArray[np.int64], num_classes: int, alpha:
 
 
 def views(X: ArrayLike, dictionaries: Sequence[ArrayLike], samples: float = 1 / 3) -> NDArray[np.float64]:
-    """Samples as points whose inner products are mean cosines: of coefficients, of their roots, of samples themselves.
+    """Map samples to points whose inner products are mean cosines of coefficients, of their roots and of the samples.
 
     Args:
-        X: features × samples; what is missing is taken to be what the dictionaries make of the rest.
+        X: features × samples; missing entries are imputed by the dictionaries' reconstructions.
         dictionaries: each features × components.
         samples: the weight of the cosine of samples; coefficients by every dictionary, and their roots, share the rest.
 
     Returns samples × coordinates, of length 1, unless a sample is 0 in a view.
     """
     if len(dictionaries) == 0:
-        raise ValueError("expected at least one dictionary; got none")
+        raise ValueError("expected at least one dictionary; got 0")
     coefficients = [nnls(T, X) for T in dictionaries]
     parts = [unit(part) for V in coefficients for part in (V, np.sqrt(V))]
     points = [np.sqrt((1 - samples) / len(parts)) * part for part in parts]
@@ -120,11 +125,13 @@ def views(X: ArrayLike, dictionaries: Sequence[ArrayLike], samples: float = 1 / 
 
 
 def affinities(points: NDArray[Any], neighbours: int) -> csr_array:
-    """w_στ = exp(−d²_στ / (r_σ r_τ)) if one is among the other's nearest, with r the distance of the last of these.
+    """Return w_στ = exp(−d²_στ / (r_σ r_τ)) if σ or τ is among the other's nearest neighbours, else 0.
+
+    r_τ is the distance from τ to the last of its nearest neighbours.
 
     Args:
         points: samples × coordinates.
-        neighbours: how many each sample has; all the others, if there are not more.
+        neighbours: number of nearest neighbours of each sample, at most all the others.
     """
     N = len(points)
     if N < 2:
@@ -141,9 +148,13 @@ def _check_index(index: ArrayLike, num_classes: int) -> NDArray[np.int64]:
     whole("num_classes", num_classes, 1)
     labels = np.asarray(index)
     if labels.ndim != 1 or labels.dtype.kind not in "iu":
-        raise ValueError(f"expected index to be one whole number per sample; got {labels.dtype} of {labels.shape}")
+        raise ValueError(
+            f"expected index to be one whole number per sample; got {labels.dtype} of shape {labels.shape}"
+        )
     if len(labels) and not (labels.min() >= -1 and labels.max() < num_classes):
-        raise ValueError(f"expected index from −1, unknown, to {num_classes - 1}; got {labels.min()} to {labels.max()}")
+        raise ValueError(
+            f"expected index from −1 (unlabelled) to {num_classes - 1}; got {labels.min()} to {labels.max()}"
+        )
     if not (labels >= 0).any():
-        raise ValueError("expected at least one label that is known; got none")
+        raise ValueError(f"expected at least one labelled sample; got {len(labels)} unlabelled samples")
     return labels.astype(np.int64)

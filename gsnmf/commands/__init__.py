@@ -1,1 +1,1 @@
-"""The commands of `gsnmf`, one file each: options, what is checked first, what is printed."""
+"""The commands of `gsnmf`, one file each: options, validation, printed output."""

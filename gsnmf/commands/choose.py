@@ -1,4 +1,4 @@
-"""`gsnmf choose`: its options, and what it prints."""
+"""The command `gsnmf choose`: options and printed output."""
 
 from __future__ import annotations
 
@@ -17,39 +17,44 @@ CHOOSE = f"""examples:
 {CHOOSE_EXAMPLE}
   gsnmf choose counts.csv --labels classes.csv --ranks 10:40:10 --small 1 --large 10 --splits 5
 
-A share of the entries is hidden, models of every size are fitted to the rest, and each says how probable it held the
-hidden entries; that again for every split. score: the log density of a hidden entry on average; behind: by how much
-it is below the best. Chosen is the smallest rank that is behind by one standard error of that at most.
+A proportion of the entries is held out, models of every rank are fitted to the rest, and the held-out entries are
+scored by their log predictive density; this is repeated for every split. score: the mean log density of a held-out
+entry; behind: how far it is below the best score. The smallest rank that is behind by at most one standard error of
+that difference is chosen.
 
 {FILES}
-The folder gets ranks.csv and ranks.png. Ctrl-C keeps what is done. JAX_ENABLE_X64=1 in the environment computes in
-double precision."""
+The folder gets ranks.csv and ranks.png. Ctrl-C keeps the results so far. JAX_ENABLE_X64=1 in the environment computes
+in double precision."""
 
 
 def add_choose(commands: Any, **common: Any) -> None:
-    """The parser of this command, added to those of `gsnmf`.
+    """Add the parser of `gsnmf choose`.
 
     Args:
-        commands: what `add_subparsers` returned.
-        common: options of every parser.
+        commands: the subparsers of `gsnmf`.
+        common: options that all parsers share.
     """
     choose = commands.add_parser(
         "choose",
-        help="how many components a matrix of yours asks for",
-        description="Choose the number of components by how well models predict entries that they were not shown.",
+        help="choose the number of components for your own matrix",
+        description="Choose the number of components by how well models predict held-out entries.",
         epilog=CHOOSE,
         **common,
     )
     choose.set_defaults(run=_choose)
     folder = Path("gsnmf_choice")
-    choose.add_argument("--out", type=Path, default=folder, metavar="DIR", help="folder (default: %(default)s)")
+    choose.add_argument("--out", type=Path, default=folder, metavar="DIR", help="output folder (default: %(default)s)")
     add_problem(choose, several=True)
-    choose.add_argument("--share", type=float, default=0.1, help="of the entries to hide (default: 0.1)")
-    choose.add_argument("--splits", type=int, default=3, metavar="N", help="how often (default: 3)")
-    choose.add_argument("--restarts", type=int, default=3, metavar="N", help="fits of each; the best bound is taken")
-    choose.add_argument("--max-steps", type=int, default=1000, metavar="N", help="sweeps at most (default: 1000)")
-    choose.add_argument("--tol", type=float, default=1e-6, help="relative change of the bound to stop at")
-    choose.add_argument("--seed", type=seed, default=0, metavar="N", help="of all that is random (default: 0)")
+    choose.add_argument("--share", type=float, default=0.1, help="proportion of entries to hold out (default: 0.1)")
+    choose.add_argument("--splits", type=int, default=3, metavar="N", help="number of random splits (default: 3)")
+    choose.add_argument(
+        "--restarts", type=int, default=3, metavar="N", help="fits per rank and split; the best bound is kept"
+    )
+    choose.add_argument(
+        "--max-steps", type=int, default=1000, metavar="N", help="maximum number of sweeps (default: 1000)"
+    )
+    choose.add_argument("--tol", type=float, default=1e-6, help="relative change of the bound at which to stop")
+    choose.add_argument("--seed", type=seed, default=0, metavar="N", help="random seed (default: 0)")
 
 
 def _choose(arguments: argparse.Namespace) -> int:
@@ -75,16 +80,16 @@ def _choose(arguments: argparse.Namespace) -> int:
     )
     choice.table.to_csv(arguments.out / "ranks.csv")
     save(plot_rank_choice(choice), arguments.out / "ranks.png")
-    print(report(choice))
+    print(describe_choice(choice))
     print(f"\nSaved in {arguments.out}: ranks.csv, ranks.png")
     if not choice.complete:
-        print("gsnmf: interrupted; the table has what was done by then", file=sys.stderr)
+        print("gsnmf: interrupted; the table has the results so far", file=sys.stderr)
         return 130
     return 0
 
 
-def report(choice: Choice) -> str:
-    """The table, and what it says.
+def describe_choice(choice: Choice) -> str:
+    """Return the table of ranks, and a sentence about the chosen rank.
 
     Args:
         choice: as `choose_rank` returns it.

@@ -1,4 +1,4 @@
-"""`gsnmf crosscheck`: its options."""
+"""The command `gsnmf crosscheck`: options."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ CROSSCHECK_EXAMPLES = f"""examples:
 {CROSSCHECK_EXAMPLE}
   gsnmf crosscheck counts.csv --labels classes.csv --per-group 1 --draws 2000 --out crosscheck
 
-Closed forms (CAVI), stochastic gradients (SVI), Hamiltonian chains (NUTS) and conjugate ones (Gibbs). Each begins by
-itself, from samples of the groups if there are labels, but the chains of NUTS begin at draws from CAVI's posterior.
-What is compared does not depend on the order and scale of components. Without FILE the problem is drawn from the model:
-12 features × 18 samples in three groups.
+The algorithms are coordinate ascent in closed form (CAVI), stochastic gradients (SVI), Hamiltonian Monte Carlo (NUTS)
+and conjugate sampling (Gibbs). Each has its own initialisation, from samples of the groups if there are labels, except
+that the chains of NUTS start at draws from CAVI's posterior. The quantities compared do not depend on the order and
+scale of components. Without FILE the problem is drawn from the model: 12 features × 18 samples in three groups.
 
 {FILES}
-If X has fractions there is no Gibbs. The folder gets crosscheck.csv, crosscheck.json, marginals.png and forest.png.
+If X has fractions, Gibbs is left out. The folder gets crosscheck.csv, crosscheck.json, marginals.png and forest.png.
 JAX_ENABLE_X64=1 in the environment computes in double precision."""
 
 
@@ -32,25 +32,33 @@ def add_crosscheck(commands: Any, **common: Any) -> None:
     """
     crosscheck = commands.add_parser(
         "crosscheck",
-        help="the same problem by four algorithms",
-        description="Run CAVI, SVI, NUTS and Gibbs on one small problem; print how far they agree, and draw it.",
+        help="compare four algorithms on the same problem",
+        description="Run CAVI, SVI, NUTS and Gibbs on one small problem; print and draw how far they agree.",
         epilog=CROSSCHECK_EXAMPLES,
         **common,
     )
     crosscheck.set_defaults(run=_crosscheck)
     folder = Path("gsnmf_crosscheck")
-    crosscheck.add_argument("--out", type=Path, default=folder, metavar="DIR", help="folder (default: %(default)s)")
-    add_problem(crosscheck, optional=True, init="groups")
-    crosscheck.add_argument("--seed", type=seed, default=0, metavar="N", help="of all that is random (default: 0)")
     crosscheck.add_argument(
-        "--draws", type=int, default=1000, metavar="N", help="of each chain, after as many to warm up (default: 1000)"
+        "--out", type=Path, default=folder, metavar="DIR", help="output folder (default: %(default)s)"
     )
-    crosscheck.add_argument("--chains", type=int, default=4, metavar="N", help="of NUTS and of Gibbs (default: 4)")
+    add_problem(crosscheck, optional=True, init="groups")
+    crosscheck.add_argument("--seed", type=seed, default=0, metavar="N", help="random seed (default: 0)")
+    crosscheck.add_argument(
+        "--draws",
+        type=int,
+        default=1000,
+        metavar="N",
+        help="draws of each chain, after as many of warm-up (default: 1000)",
+    )
+    crosscheck.add_argument(
+        "--chains", type=int, default=4, metavar="N", help="chains of NUTS and of Gibbs (default: 4)"
+    )
 
 
 def _crosscheck(arguments: argparse.Namespace) -> int:
     check_folder(arguments.out)
-    init = arguments.init  # its default here is not that of a fit
+    init = arguments.init  # the default here differs from that of a fit
     check_problem(arguments)
     from ..crosscheck.run import check_sizes, run_crosscheck
 

@@ -1,4 +1,4 @@
-"""`gsnmf demo`: its options."""
+"""The command `gsnmf demo`: options."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ DEMO_EXAMPLES = f"""examples:
 {DEMO_EXAMPLE}
   gsnmf demo --labels 0.3 --out demo
 
-With --labels all but this share of the labels are hidden from the fit: how many of them it recovers, beside fits to the
-labelled images alone and with all labels; how often its probabilities come true, as a table and as a picture."""
+With --labels SHARE only this proportion of the labels is given to the fit. The demo prints how many hidden labels it
+recovers, compared with fits to the labelled images alone and with all labels, and shows the calibration of its
+probabilities as a table and as a picture."""
 
 
 def add_demo(commands: Any, **common: Any) -> None:
@@ -32,10 +33,10 @@ def add_demo(commands: Any, **common: Any) -> None:
         **common,
     )
     demo.add_argument(
-        "--out", type=Path, default=Path("gsnmf_demo"), metavar="DIR", help="folder (default: %(default)s)"
+        "--out", type=Path, default=Path("gsnmf_demo"), metavar="DIR", help="output folder (default: %(default)s)"
     )
-    demo.add_argument("--seed", type=seed, default=0, metavar="N", help="of the first random start (default: 0)")
-    demo.add_argument("--labels", type=float, metavar="SHARE", help="hide all but this share, from 0.05 to 0.95")
+    demo.add_argument("--seed", type=seed, default=0, metavar="N", help="seed of the first random start (default: 0)")
+    demo.add_argument("--labels", type=float, metavar="SHARE", help="proportion of labels to keep, from 0.05 to 0.95")
     demo.set_defaults(run=_demo)
 
 

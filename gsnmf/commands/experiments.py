@@ -1,4 +1,4 @@
-"""`gsnmf reproduce` and `gsnmf sweep`: their options, and what they print."""
+"""The commands `gsnmf reproduce` and `gsnmf sweep`: options and printed output."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ REPRODUCE = f"""examples:
 
 5 runs of 10-fold cross-validation with 10 random restarts each: dictionaries are learned from the training part, both
 parts are mapped onto them by nonnegative least squares, and the nearest training sample by cosine gives the class.
-Every fold is appended to one file when it is done; the same command goes on where an interrupted one stopped. digits
-come with scikit-learn, orl with `pip install 'gsnmf[faces]'`; --data names your own copy of yale and jaffe."""
+Every fold is appended to one file when it is done; the same command resumes an interrupted run. digits come with
+scikit-learn, orl with `pip install 'gsnmf[faces]'`; --data names your own copy of yale and jaffe."""
 SWEEP_EXAMPLE = "  gsnmf sweep orl --vary large=32,256,2048,16384"
 SWEEP = f"""examples:
 {SWEEP_EXAMPLE}
   gsnmf sweep yale --data yale_centered.npz --vary small=1,32 --vary large=32,512,8192,131072
   gsnmf sweep digits --method nmf_vb --vary a_v=0.1,1 --vary rank=20,30,50
 
-All combinations of the values given, the other settings as in the presets; one run of 10 folds with 3 restarts unless
-told. Results go on where an interrupted sweep stopped."""
+All combinations of the given values are run, with the other settings as in the presets; by default one run of 10 folds
+with 3 restarts. The same command resumes an interrupted sweep."""
 
 
 def add_commands(commands: Any, **common: Any) -> None:
-    """The parsers of these commands, added to those of `gsnmf`.
+    """Add the parsers of `gsnmf reproduce` and `gsnmf sweep`.
 
     Args:
-        commands: what `add_subparsers` returned.
-        common: options of every parser.
+        commands: the subparsers of `gsnmf`.
+        common: options that all parsers share.
     """
     reproduce = commands.add_parser(
         "reproduce",
-        help="the paper's tables on digits and faces",
-        description="Run the paper's protocol with four methods and print the table beside the paper's.",
+        help="reproduce the paper's tables on digits and faces",
+        description="Run the paper's protocol with four methods and print the table next to the paper's.",
         epilog=REPRODUCE,
         **common,
     )
@@ -58,20 +58,20 @@ def add_commands(commands: Any, **common: Any) -> None:
     reproduce.add_argument(
         "--methods", nargs="+", choices=METHOD_NAMES, default=METHOD_NAMES, metavar="NAME", help=f"out of {names}"
     )
-    reproduce.add_argument("--quick", action="store_true", help="2 of 10 folds, 2 restarts: a look, in minutes")
+    reproduce.add_argument("--quick", action="store_true", help="2 of 10 folds, 2 restarts: takes minutes")
     reproduce.add_argument(
-        "--validation", action="store_true", help="also choose a restart on samples set aside: twice the work"
+        "--validation", action="store_true", help="also choose a restart on validation samples: twice the work"
     )
     sweep = commands.add_parser(
         "sweep",
-        help="accuracy as hyperparameters change",
+        help="measure accuracy as hyperparameters change",
         description="Cross-validate a method over a grid of settings; print a table and draw accuracies.",
         epilog=SWEEP,
         **common,
     )
     sweep.set_defaults(run=_sweep)
     _work_options(sweep)
-    sweep.add_argument("--method", choices=METHOD_NAMES, default="nmf_gs", help="whose settings (default: nmf_gs)")
+    sweep.add_argument("--method", choices=METHOD_NAMES, default="nmf_gs", help="method to vary (default: nmf_gs)")
     sweep.add_argument(
         "--vary", action="append", type=varied, metavar="NAME=V1,V2", help="values of a setting; may be repeated"
     )
@@ -83,28 +83,28 @@ def _work_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, metavar="FILE", help="results (default: gsnmf_results/COMMAND_DATASET.jsonl)"
     )
-    parser.add_argument("--runs", type=positive, metavar="N", help="cross-validations")
-    parser.add_argument("--folds", type=positive, metavar="N", help="of the 10 folds, how many are used")
-    parser.add_argument("--restarts", type=positive, metavar="N", help="random starts")
+    parser.add_argument("--runs", type=positive_integer, metavar="N", help="cross-validations")
+    parser.add_argument("--folds", type=positive_integer, metavar="N", help="number of the 10 folds to use")
+    parser.add_argument("--restarts", type=positive_integer, metavar="N", help="random starts")
     parser.add_argument(
-        "--bounds", action="store_true", help="estimate collapsed bounds too, and correlations with them"
+        "--bounds", action="store_true", help="estimate collapsed bounds too, and their correlations with accuracy"
     )
-    parser.add_argument("--jobs", type=positive, metavar="N", help="folds at a time (default: one per core)")
+    parser.add_argument("--jobs", type=positive_integer, metavar="N", help="folds in parallel (default: one per core)")
     parser.add_argument(
-        "--backend", default="loky", metavar="NAME", help="joblib's: loky (default), threading, dask, …"
+        "--backend", default="loky", metavar="NAME", help="joblib backend: loky (default), threading, dask, …"
     )
-    parser.add_argument("--scheduler", metavar="ADDRESS", help="of a Dask cluster, with --backend dask")
+    parser.add_argument("--scheduler", metavar="ADDRESS", help="scheduler of a Dask cluster, with --backend dask")
 
 
-def positive(text: str) -> int:
-    """A whole number from 1."""
+def positive_integer(text: str) -> int:
+    """Parse a whole number from 1."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"expected a whole number from 1; got {text!r}")
     return int(text)
 
 
 def varied(text: str) -> tuple[str, list[Any]]:
-    """NAME=V1,V2 as a name and its values: numbers where they are, else words."""
+    """Parse NAME=V1,V2 into a name and its values: numbers where possible, else text."""
     name, found, values = text.partition("=")
     parts = [part.strip() for part in values.split(",")]
     if not found or not name.isidentifier() or not all(parts):
@@ -137,11 +137,11 @@ def _reproduce(arguments: argparse.Namespace) -> int:
     for name, meaning in MEANING.items():
         if name in table:
             print(f"  {name}: {meaning}")
-    print("Folds share most of their training samples, so these standard errors are on the small side.")
+    print("Folds share most of their training samples, so these standard errors are somewhat too small.")
     if arguments.dataset == "jaffe":
         print("The paper's numbers of nmf_kl on JAFFE repeat those on Yale: probably a copy error.")
     if len(gaps):
-        print(f"\nPaired differences over folds (corrected: for the overlap of training parts)\n\n{gaps.to_string()}")
+        print(f"\nPaired differences over folds (corrected: for overlapping training parts)\n\n{gaps.to_string()}")
     _print_correlations(rows)
     print(f"\nResults in {path}")
     return 0
@@ -184,7 +184,7 @@ def _plan(arguments: argparse.Namespace, plan: Plan) -> Plan:
 
 
 def _work(arguments: argparse.Namespace, plan: Plan, methods: list[tuple[str, dict[str, Any]]]) -> tuple[list, Path]:
-    """The rows of this plan, and the file they are in."""
+    """Run the plan; return its rows, and the file they are in."""
     name = "sweep" if hasattr(arguments, "vary") else "reproduce"
     path = arguments.out or Path("gsnmf_results") / f"{name}_{arguments.dataset}.jsonl"
     if path.suffix != ".jsonl" or path.is_dir():
@@ -204,11 +204,11 @@ def _work(arguments: argparse.Namespace, plan: Plan, methods: list[tuple[str, di
             return run(problem, plan, methods, path, jobs=jobs, backend=arguments.backend, command=said), path
     except KeyboardInterrupt:
         done = len(read(path)) if path.exists() else 0
-        raise Interrupted(f"{path} has {done} folds; the same command goes on from there") from None
+        raise Interrupted(f"{path} has {done} folds; the same command resumes from there") from None
 
 
 def _said(words: list[str]) -> str:
-    """The command, with files named without their folders."""
+    """Return the command, with files named without their folders."""
     short, last = ["gsnmf"], ""
     for word in words:
         name, equals, value = word.partition("=")
@@ -220,11 +220,11 @@ def _said(words: list[str]) -> str:
 
 
 def load(dataset: str, data: Path | None) -> Problem:
-    """The dataset as the paper prepares it.
+    """Load a dataset, preprocessed as in the paper.
 
     Args:
         dataset: one of `DATASETS`.
-        data: the user's copy, where there has to be one.
+        data: the user's copy, for datasets that need one.
     """
     from ..experiments.protocol import Problem
     from ..images.preprocessing import prepared
@@ -239,7 +239,7 @@ def load(dataset: str, data: Path | None) -> Problem:
 
 
 def _cluster(scheduler: str | None) -> Any:
-    """A Dask client, which joblib then finds; one on this machine if there is no scheduler."""
+    """Return a Dask client, which joblib then finds; without a scheduler, a local one."""
     try:
         from dask.distributed import Client
     except ImportError as error:

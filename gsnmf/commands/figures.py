@@ -1,4 +1,4 @@
-"""`gsnmf figures`: its options, and what it writes."""
+"""The command `gsnmf figures`: options and output files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .experiments import DATASETS, positive
+from .experiments import DATASETS, positive_integer
 from .options import check_folder, seed
 
 if TYPE_CHECKING:
@@ -22,31 +22,31 @@ FIGURES = f"""examples:
   gsnmf figures digits --large 160 640 --small 160
   gsnmf figures digits orl --montage overview.png
 
-Fits to the first training part of 10-fold cross-validation, with the settings of `gsnmf reproduce` but for those given
-here, are saved in the folder `fits` of --out. Pictures are drawn from these: another call with the same settings and
-data reads them, and goes on where an interrupted one stopped. Written as PNG and PDF, for each DATASET, with the
-paper's numbers of them on Yale (in parentheses, on JAFFE, which yale-condition is like):
+Fits to the first training part of 10-fold cross-validation, with the settings of `gsnmf reproduce` except those given
+here, are saved in the folder `fits` of --out. Figures are drawn from the saved fits: another call with the same
+settings and data reads them, and resumes an interrupted call. These files are written as PNG and PDF for each DATASET;
+the numbers are those of the paper's figures on Yale (in parentheses on JAFFE, which yale-condition resembles):
   DATASET_coefficients   E[V], samples sorted by label             figure 2
   DATASET_hinton         mean |v| by label and component           figures 3 (8)
   DATASET_relevance      1 / E[λ] by label and component           figure 4
   DATASET_dictionary     the components as images                  figures 5 (9)
   DATASET_features       mean |v|, with the images in the diagram  figures 11 (12)
   DATASET_accuracy       of --sweep                                figures 6 (10), 7 (ORL)"""
-# What may differ between results of one curve: which fold it is, and what the axis and the lines say.
+# Fields that may differ between results of one curve: the fold, and the settings on the axis and in the legend.
 VARIED = ("dataset", "method", "settings", "run", "fold", "validation")
 
 
 def add_figures(commands: Any, **common: Any) -> None:
-    """The parser of this command, added to those of `gsnmf`.
+    """Add the parser of `gsnmf figures`.
 
     Args:
-        commands: what `add_subparsers` returned.
-        common: options of every parser.
+        commands: the subparsers of `gsnmf`.
+        common: options that all parsers share.
     """
     figures = commands.add_parser(
         "figures",
-        help="the paper's figures on digits and faces",
-        description="Draw what a larger shape of λ does to coefficients and dictionaries, from saved fits.",
+        help="draw the paper's figures on digits and faces",
+        description="Draw the effect of a larger shape of λ on coefficients and dictionaries, from saved fits.",
         epilog=FIGURES,
         **common,
     )
@@ -54,28 +54,31 @@ def add_figures(commands: Any, **common: Any) -> None:
     figures.add_argument("datasets", nargs="+", choices=DATASETS, metavar="DATASET", help=", ".join(DATASETS))
     figures.add_argument("--data", type=Path, metavar="PATH", help="your copy of yale or jaffe: a folder, or an npz")
     figures.add_argument(
-        "--out", type=Path, default=Path("gsnmf_figures"), metavar="DIR", help="folder (default: %(default)s)"
+        "--out", type=Path, default=Path("gsnmf_figures"), metavar="DIR", help="output folder (default: %(default)s)"
     )
     figures.add_argument(
         "--sweep",
         type=Path,
         nargs="+",
         metavar="FILE",
-        help="results of `gsnmf sweep` on nmf_gs, of one plan, to draw too",
+        help="results of `gsnmf sweep` on nmf_gs, all with the same plan, to draw as well",
     )
     figures.add_argument(
         "--large",
-        type=shape,
+        type=positive_number,
         nargs="+",
         metavar="A",
-        help="shapes of λ at other labels, a panel each, growing (default: three, the preset's among them)",
+        help="shapes of λ at other labels, increasing, one panel each (default: three, including the preset's)",
     )
     figures.add_argument(
-        "--small", type=shape, metavar="A", help="shape of λ at a component's own label (default: the preset's)"
+        "--small",
+        type=positive_number,
+        metavar="A",
+        help="shape of λ at a component's own label (default: the preset's)",
     )
-    figures.add_argument("--lam-start", choices=["shape", "prior"], help="where λ starts (default: as in the preset)")
-    figures.add_argument("--max-steps", type=positive, metavar="N", help="sweeps (default: the preset's)")
-    figures.add_argument("--seed", type=seed, default=0, metavar="N", help="of the random start (default: 0)")
+    figures.add_argument("--lam-start", choices=["shape", "prior"], help="initialisation of λ (default: the preset's)")
+    figures.add_argument("--max-steps", type=positive_integer, metavar="N", help="sweeps (default: the preset's)")
+    figures.add_argument("--seed", type=seed, default=0, metavar="N", help="seed of the random start (default: 0)")
     figures.add_argument(
         "--montage",
         type=Path,
@@ -84,8 +87,8 @@ def add_figures(commands: Any, **common: Any) -> None:
     )
 
 
-def shape(text: str) -> float:
-    """A finite number above 0."""
+def positive_number(text: str) -> float:
+    """Parse a finite number above 0."""
     try:
         value = float(text)
     except ValueError:
@@ -101,7 +104,7 @@ def _figures(arguments: argparse.Namespace) -> int:
     if arguments.data is not None and len(own) != 1:
         raise ValueError(f"expected --data with one of yale, yale-condition, jaffe; got {', '.join(datasets)}")
     if arguments.large is not None and arguments.large != sorted(set(arguments.large)):
-        raise ValueError(f"expected growing shapes for --large; got {' '.join(f'{a:g}' for a in arguments.large)}")
+        raise ValueError(f"expected increasing shapes for --large; got {' '.join(f'{a:g}' for a in arguments.large)}")
     fits = arguments.out / "fits"
     check_folder(fits)
     if arguments.montage is not None:
@@ -115,7 +118,7 @@ def _figures(arguments: argparse.Namespace) -> int:
         _draw_fits(arguments, datasets, fits, saved)
     except KeyboardInterrupt:
         names = f"saved in {fits}: {', '.join(path.stem for path in saved)}" if saved else "no fit is saved yet"
-        print(f"gsnmf: interrupted; {names}. The same command goes on from there.", file=sys.stderr)
+        print(f"gsnmf: interrupted; {names}. The same command resumes from there.", file=sys.stderr)
         return 130
     return 0
 
@@ -168,12 +171,13 @@ def _draw_accuracies(datasets: list[str], files: list[Path], out: Path) -> None:
         raise ValueError(f"expected results of nmf_gs on {names} in {', '.join(map(str, files))}; got {got}")
     for dataset, rows in found.items():
         if not rows:
-            print(f"  No accuracies of {dataset} are drawn: there are no results of nmf_gs on it.")
+            print(f"  No accuracies of {dataset} are drawn: there are no results of nmf_gs on {dataset}.")
             continue
         once = {identity(row): row for row in rows}  # files may repeat each other
         if len({row["settings"]["large"] for row in rows}) < 2:
             raise ValueError(
-                f"expected results of a sweep of {dataset} over two values of large or more; got one value"
+                f"expected results of a sweep of {dataset} over two values of large or more; "
+                f"got {rows[0]['settings']['large']:g} only"
             )
         title = f"{dataset}, K = {rows[0]['settings']['rank']}"
         png, pdf = draw_accuracy(by_fold(list(once.values())), out / dataset, title)
@@ -181,9 +185,10 @@ def _draw_accuracies(datasets: list[str], files: list[Path], out: Path) -> None:
 
 
 def _of_one_plan(every: list[dict[str, Any]], dataset: str) -> list[dict[str, Any]]:
-    """The results of nmf_gs on it, which may differ in fold, small and large only: a point is a mean of like with like.
+    """Return the results of nmf_gs on a dataset, if they differ only in fold, small and large.
 
-    Those of restarts chosen on samples set aside are left out: they have no accuracies of single restarts.
+    A point is then a mean over comparable results. Results with restarts chosen on validation samples are left out:
+    they have no accuracies of single restarts.
     """
     from ..experiments.results import IDENTITY
 
@@ -211,12 +216,12 @@ def _draw_montage(pages: list[tuple[str, Panel, Any]], note: str, path: Path) ->
 
 
 def note(dataset: str, settings: Mapping[str, Any], samples: int) -> str:
-    """What the panels with groups have in common, and whose data these are.
+    """Return a note with the settings that all panels with groups share, and the credit of the data.
 
     Args:
-        dataset: its name.
-        settings: of one of them.
-        samples: how many they were fitted to.
+        dataset: name of the dataset.
+        settings: settings of one panel with groups.
+        samples: number of samples that were fitted.
     """
     from ..datasets import SHORT_CREDITS
 
@@ -227,7 +232,7 @@ def note(dataset: str, settings: Mapping[str, Any], samples: int) -> str:
 
 
 def _power(value: float) -> str:
-    """10⁶ rather than 1e+06."""
+    """Format a number as 10⁶ rather than 1e+06."""
     mantissa, found, exponent = f"{value:g}".partition("e")
     factor = "" if mantissa == "1" else rf"{mantissa} \cdot "
     return f"{factor}10^{{{int(exponent)}}}" if found else mantissa

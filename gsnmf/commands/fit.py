@@ -1,4 +1,4 @@
-"""`gsnmf fit`: its options, the run with checkpoints, and the table it prints."""
+"""The command `gsnmf fit`: options, run with checkpoints, printed table."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ FIT_EXAMPLES = f"""examples:
   gsnmf fit counts.csv --rank 10 --out counts_fit.npz
 
 {FILES}
-The fit is saved as two files, .npz for the arrays and .json for the rest, and with it the data, unless --without-data:
-gsnmf report makes a page of them, gsnmf.saving.load_fit reads them again.
-Ctrl-C saves what there is so far. JAX_ENABLE_X64=1 in the environment computes in double precision."""
+The fit is saved as two files, .npz for the arrays and .json for the rest, together with the data unless --without-data
+is given: gsnmf report makes a page of them, gsnmf.saving.load_fit loads them.
+Ctrl-C saves the last checkpoint. JAX_ENABLE_X64=1 in the environment computes in double precision."""
 
 
 def add_fit(commands: Any, **common: Any) -> None:
@@ -35,15 +35,15 @@ def add_fit(commands: Any, **common: Any) -> None:
     """
     fit = commands.add_parser(
         "fit",
-        help="fit a matrix of yours",
+        help="fit your own matrix",
         description="Fit a matrix with labels (group sparse coefficients) or without (Gamma coefficients).",
         epilog=FIT_EXAMPLES,
         **common,
     )
     fit.set_defaults(run=_fit)
-    fit.add_argument("--out", type=Path, required=True, metavar="FILE", help="where the fit goes, as .npz and .json")
+    fit.add_argument("--out", type=Path, required=True, metavar="FILE", help="file of the fit, saved as .npz and .json")
     add_problem(fit)
-    learned = fit.add_argument_group("learned with the factors, with one value along AXIS or for all")
+    learned = fit.add_argument_group("hyperparameters learned with the factors, one value along AXIS or for all")
     learned.add_argument(
         "--learn-dictionary",
         choices=["all", "feature", "component"],
@@ -56,14 +56,16 @@ def add_fit(commands: Any, **common: Any) -> None:
         metavar="AXIS",
         help="scale of λ's prior; without --labels, shape and scale of V's",
     )
-    fit.add_argument("--max-steps", type=int, default=300, metavar="N", help="sweeps at most (default: 300)")
-    fit.add_argument("--tol", type=float, default=1e-6, help="relative change of the bound to stop at (default: 1e-6)")
-    fit.add_argument("--seed", type=seed, default=0, metavar="N", help="of the random start (default: 0)")
+    fit.add_argument("--max-steps", type=int, default=300, metavar="N", help="maximum number of sweeps (default: 300)")
+    fit.add_argument(
+        "--tol", type=float, default=1e-6, help="relative change of the bound at which to stop (default: 1e-6)"
+    )
+    fit.add_argument("--seed", type=seed, default=0, metavar="N", help="seed of the random start (default: 0)")
     fit.add_argument("--plots", type=Path, metavar="DIR", help="write pictures into this folder")
     fit.add_argument(
         "--image-shape", type=image_shape, metavar="HxW", help="samples are images: pictures and reports draw them"
     )
-    fit.add_argument("--without-data", action="store_true", help="save the fit alone; a report then asks for the data")
+    fit.add_argument("--without-data", action="store_true", help="save only the fit; a report then needs the data")
 
 
 def _fit(arguments: argparse.Namespace) -> int:
@@ -75,7 +77,7 @@ def _fit(arguments: argparse.Namespace) -> int:
         raise ValueError(f"expected --out to name a file; got the folder {npz}")
     for given in (arguments.file, arguments.labels):
         if given is not None and given.resolve() in (npz.resolve(), npz.with_suffix(".json").resolve()):
-            raise ValueError(f"expected --out to name another file than the input; got {given} for both")
+            raise ValueError(f"expected --out to name a file other than the input; got {given} for both")
     check_problem(arguments)
     if arguments.plots is not None:
         check_folder(arguments.plots)
@@ -95,7 +97,7 @@ def _fit(arguments: argparse.Namespace) -> int:
         return 130
     print(_table(data, fit, seconds))
     if not math.isfinite(fit.elbo[-1]):
-        print(f"gsnmf: error: {fit.message} The saved factors are of no use.", file=sys.stderr)
+        print(f"gsnmf: error: {fit.message} The saved factors are not usable.", file=sys.stderr)
         return 1
     print(f"\n{fit.message}\nSaved in {npz} and {npz.with_suffix('.json').name}")
     if not arguments.without_data:
@@ -109,7 +111,7 @@ def _fit(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace, data: Data, priors: Priors, rank: int) -> tuple[Fit | None, bool]:
-    """The fit, and whether Ctrl-C ended it: then the last checkpoint, or None before the first."""
+    """Return the fit, and whether Ctrl-C ended it: then the last checkpoint, or None before the first."""
     import warnings
 
     import jax
@@ -122,7 +124,7 @@ def _run(arguments: argparse.Namespace, data: Data, priors: Priors, rank: int) -
     start = cavi.start_at_shape(data, priors, rank) if arguments.lam_start == "shape" else None
     learn, axes = None, (arguments.learn_dictionary, arguments.learn_coefficients)
     if any(axes):
-        # The shapes of λ say which component belongs to which label: only their scale is open.
+        # The shapes of λ specify which component belongs to which label: only the scale can be learned.
         learn = cavi.learn(*axes, what=("both", "both" if arguments.labels is None else "scale"))
     with tqdm(total=arguments.max_steps, unit="sweep", disable=None) as progress, warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # its sentence is printed with the table

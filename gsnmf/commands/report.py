@@ -1,4 +1,4 @@
-"""`gsnmf report`: its options, and where the page goes."""
+"""The command `gsnmf report`: options and output file."""
 
 from __future__ import annotations
 
@@ -19,35 +19,37 @@ REPORT = f"""examples:
   gsnmf report digits_fit.npz --image-shape 8x8 --title "Digits"
   gsnmf report old_fit.npz --data counts.csv --labels classes.csv
 
-FIT is what gsnmf fit --out wrote, both files. The page holds everything it shows, the data among it where samples are
-drawn: it opens from disk, asks no network for anything, and can be sent to others as it is."""
+FIT is a fit saved by gsnmf fit --out, both files. The page contains everything it shows, including the data where
+samples are drawn: it opens from disk, makes no network requests, and can be sent to others as it is."""
 
 
 def add_report(commands: Any, **common: Any) -> None:
-    """The parser of this command, added to those of `gsnmf`.
+    """Add the parser of `gsnmf report`.
 
     Args:
-        commands: what `add_subparsers` returned.
-        common: options of every parser.
+        commands: the subparsers of `gsnmf`.
+        common: options that all parsers share.
     """
     report = commands.add_parser(
         "report",
-        help="a page about a saved fit, to open in a browser",
+        help="make a page about a saved fit, to open in a browser",
         description="Make one self-contained HTML page about a fit: data, priors, bound, components, reconstructions.",
         epilog=REPORT,
         **common,
     )
     report.set_defaults(run=_report)
     report.add_argument("fit", type=Path, metavar="FIT", help="a fit saved by gsnmf fit")
-    report.add_argument("--out", type=Path, metavar="FILE", help="the page (default: FIT with .html)")
-    report.add_argument("--data", type=Path, metavar="FILE", help="what was fitted, if it was not saved with the fit")
+    report.add_argument("--out", type=Path, metavar="FILE", help="file of the page (default: FIT with .html)")
+    report.add_argument("--data", type=Path, metavar="FILE", help="the data, if they were not saved with the fit")
     report.add_argument("--labels", type=Path, metavar="FILE", help="with --data: one label per sample")
     report.add_argument("--image-shape", type=image_shape, metavar="HxW", help="samples are images of this size")
     report.add_argument(
         "--image-mask", type=Path, metavar="FILE", help="npy, npz or csv, height × width: 1 at pixels that are features"
     )
-    report.add_argument("--title", help="of the page (default: the name of FIT)")
-    report.add_argument("--khat", action="store_true", help="draw from the posterior for k̂ as well, which takes longer")
+    report.add_argument("--title", help="title of the page (default: the name of FIT)")
+    report.add_argument(
+        "--khat", action="store_true", help="also draw from the posterior to estimate k̂, which takes longer"
+    )
 
 
 def _report(arguments: argparse.Namespace) -> int:
@@ -60,7 +62,7 @@ def _report(arguments: argparse.Namespace) -> int:
     npz, text = pair(arguments.fit)
     out = npz.with_suffix(".html") if arguments.out is None else arguments.out
     if out.is_dir() or out.resolve() in (npz.resolve(), text.resolve()):
-        raise ValueError(f"expected --out to name a file other than those of the fit; got {out}")
+        raise ValueError(f"expected --out to name a file other than the fit's own files; got {out}")
     check_folder(out.parent)
     saved = load_fit(arguments.fit)
     data = _data(arguments, saved)
@@ -81,12 +83,12 @@ def _report(arguments: argparse.Namespace) -> int:
     print(f"Saved in {out} ({len(page.encode()) / 1e6:.1f} MB): open it in a browser")
     root = round(data.num_features**0.5)
     if shape is None and root > 3 and root * root == data.num_features:
-        print(f"gsnmf: if samples are images, --image-shape {root}x{root} draws them as such", file=sys.stderr)
+        print(f"gsnmf: if samples are images, --image-shape {root}x{root} draws them as images", file=sys.stderr)
     return 0
 
 
 def _data(arguments: argparse.Namespace, saved: Saved) -> Data:
-    """The data of the options, else those saved with the fit."""
+    """Return the data named in the options, else the data saved with the fit."""
     if arguments.data is None:
         if saved.data is None:
             raise ValueError(f"expected --data FILE, as {arguments.fit} was saved without its data; got none")
@@ -108,12 +110,12 @@ def _data(arguments: argparse.Namespace, saved: Saved) -> Data:
 
 
 def _shape(arguments: argparse.Namespace, saved: Saved) -> Any:
-    """What `image_shape` is, of the options or as it was saved."""
+    """Return the image shape from the options, else as it was saved."""
     if arguments.image_mask is None:
         return saved.pixels if arguments.image_shape is None else arguments.image_shape
     from ..files import read_matrix
 
     mask = read_matrix(arguments.image_mask).X
     if not ((mask == 0) | (mask == 1)).all():
-        raise ValueError(f"expected 0 and 1 in {arguments.image_mask}; got other values")
+        raise ValueError(f"expected 0 and 1 in {arguments.image_mask}; got {mask[(mask != 0) & (mask != 1)][0]:g}")
     return mask.astype(bool)

@@ -1,4 +1,4 @@
-"""Comparison of models: one table over fits under different priors, and the number of components."""
+"""Model comparison: a table of fits under different priors, and the choice of the number of components."""
 
 from .models import compare
 from .plots import plot_comparison

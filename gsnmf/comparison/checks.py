@@ -1,4 +1,4 @@
-"""The door of `compare`: what may stand side by side, and what may rank it."""
+"""Validation of the arguments of `compare`: fits, data, the ranking measure and test samples."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ..model import Data, Gamma, Problem
 from ..model.missing import fingerprint
 from .summary import RANKED
 
-TOLERANCE = 1e-4  # relative, between a fit's last bound and the same of these data: rounding in single precision
+TOLERANCE = 1e-4  # relative, between a fit's last bound and its bound on these data: rounding in single precision
 
 
 class Candidate(NamedTuple):
-    """A fit, its problem, and its augmented bound, NaN if it has none."""
+    """A fit, its problem, and its augmented bound, NaN where it does not exist."""
 
     fit: Fit
     problem: Problem
@@ -27,7 +27,7 @@ class Candidate(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """What the paper's classifier is tried on: labels of the samples there are, and new ones with theirs."""
+    """Input of the paper's classifier: labels of the fitted samples, new samples and their labels."""
 
     labels: NDArray[Any]
     new: NDArray[Any]
@@ -35,7 +35,7 @@ class Trial(NamedTuple):
 
 
 def named(fits: Any) -> dict[Any, Sequence[Fit]]:
-    """Every model's restarts by its name."""
+    """Return the restarts of every model, by name."""
     if isinstance(fits, Fit) or not isinstance(fits, (Mapping, list, tuple)) or not fits:
         raise ValueError(f"expected fits by name, or a list of them; got {type(fits).__name__} {fits or ''}".rstrip())
     items = fits if isinstance(fits, Mapping) else dict(enumerate(fits))
@@ -43,18 +43,22 @@ def named(fits: Any) -> dict[Any, Sequence[Fit]]:
 
 
 def check_model(name: Any, some: Any, data: Data) -> list[Candidate]:
-    """The restarts of a model, if all are of one model and of these data."""
+    """Return the restarts of a model with finite bounds; raise unless all are of one model and of these data."""
     if not isinstance(some, (list, tuple)) or not some or not all(isinstance(fit, Fit) for fit in some):
         raise ValueError(f"expected a Fit, or several, for {name!r}; got {type(some).__name__} {some!r:.60}")
     kinds = sorted({fit.bound for fit in some})
     if "log_joint" in kinds:
-        raise ValueError(f"expected fits with a bound; got a MAP estimate for {name!r}, which has none")
+        raise ValueError(f"expected fits with a bound; got a MAP estimate, bound='log_joint', for {name!r}")
     if any(fit.priors is None for fit in some):
         raise ValueError(
-            f"expected fits that know their priors; got priors=None for {name!r}: fit._replace(priors=...)"
+            f"expected fits with their priors, as by fit._replace(priors=...); got priors=None for {name!r}"
         )
-    if len(kinds) > 1 or len({_form(fit) for fit in some}) > 1:
-        raise ValueError(f"expected restarts of one model by one algorithm for {name!r}; got several models or bounds")
+    forms = len({_form(fit) for fit in some})
+    if len(kinds) > 1 or forms > 1:
+        raise ValueError(
+            f"expected restarts of one model by one algorithm for {name!r}; "
+            f"got kinds of bound {', '.join(kinds)} and a number of distinct priors of {forms}"
+        )
     sound = [fit for fit in some if np.isfinite(fit.elbo[-1])]
     if not sound:
         raise ValueError(f"expected a finite bound for {name!r}; got {some[0].elbo[-1]}: {some[0].message}")
@@ -62,15 +66,16 @@ def check_model(name: Any, some: Any, data: Data) -> list[Candidate]:
 
 
 def _candidate(name: Any, fit: Fit, data: Data) -> Candidate:
-    """Return the fit with its problem and augmented bound, if it is a fit of these data."""
+    """Return the fit with its problem and augmented bound, NaN without one; raise unless it is of these data."""
     try:
         problem = problem_of(fit, data)
         match(fit.posterior, problem, tuple)
     except ValueError as error:
-        raise ValueError(f"expected fits of these data; for {name!r}: {error}") from None
+        raise ValueError(f"expected fits of these data; got for {name!r}: {error}") from None
     if fit.data not in (None, fingerprint(data)):
         raise ValueError(
-            f"expected fits of these data, with the same entries hidden; got other data, or others hidden, for {name!r}"
+            f"expected fits of these data, with the same entries held out (checksum {fingerprint(data)}); "
+            f"got a fit of other data (checksum {fit.data}) for {name!r}"
         )
     if not is_gamma(fit):
         return Candidate(fit, problem, float("nan"))
@@ -80,30 +85,30 @@ def _candidate(name: Any, fit: Fit, data: Data) -> Candidate:
         return Candidate(fit, problem, float("nan"))
     if fit.bound == "augmented" and abs(bound - fit.elbo[-1]) > TOLERANCE * abs(bound):
         raise ValueError(
-            f"expected fits of these data, with the same entries hidden; got {name!r}, which recorded a bound of "
+            f"expected fits of these data, with the same entries held out; got {name!r}, which recorded a bound of "
             f"{fit.elbo[-1]:.6g} where these data give {bound:.6g}"
         )
     return Candidate(fit, problem, bound)
 
 
 def is_gamma(fit: Fit) -> bool:
-    """Whether closed forms can read its factors."""
+    """Return whether all factors are Gamma, as closed forms need."""
     return all(isinstance(factor, Gamma) for factor in fit.posterior.sites.values())
 
 
 def _form(fit: Fit) -> Any:
-    """What restarts share of their priors: families, shapes and, unless they were learned, the numbers."""
+    """Return the part of the priors that restarts share: families, shapes and, unless learned, the numbers."""
     leaves, families = jax.tree.flatten(fit.priors)
     numbers = () if fit.learned else tuple(np.asarray(leaf, float).tobytes() for leaf in leaves)
     return families, tuple(np.shape(leaf) for leaf in leaves), numbers
 
 
 def check_by(by: str, data: Data, loo: bool) -> None:
-    """Refuse what cannot rank models, or not with these data."""
+    """Raise unless this measure can rank models with these data."""
     if by in ("paper", "printed", "paper_bound"):
         raise ValueError(
             f"expected by to be one of {', '.join(map(repr, RANKED))}; got {by!r}: the printed bound exceeds the valid "
-            "one by Σ N_c (log α − ψ(α)), which differs between priors, ranks and class sizes: it cannot rank models "
+            "bound by Σ N_c (log α − ψ(α)), which differs between priors, ranks and class sizes: it cannot rank models "
             "(printed=True shows it)"
         )
     if by not in RANKED:
@@ -111,28 +116,31 @@ def check_by(by: str, data: Data, loo: bool) -> None:
     if not isinstance(data, Data):
         raise ValueError(f"expected Data, as made by as_data(X, groups); got {type(data).__name__}")
     if by == "held_out" and not has_held_out(data):
-        raise ValueError("expected two entries or more held out, hide(data, share), for by='held_out'; got fewer")
+        got = 0 if data.held_out is None else len(data.held_out)
+        raise ValueError(f"expected two entries or more held out, hide(data, share), for by='held_out'; got {got}")
     if by == "loo" and not loo:
         raise ValueError("expected loo=True for by='loo'; got loo=False")
     if loo and data.num_samples < 2:
-        raise ValueError("expected two samples or more to leave one out; got 1 (loo=False does without)")
+        raise ValueError(f"expected two samples or more to leave one out, or loo=False; got {data.num_samples}")
 
 
 def has_held_out(data: Data) -> bool:
-    """Whether there are entries to score, and a standard error of the score."""
+    """Return whether enough entries are held out for a score and its standard error."""
     return data.held_out is not None and len(data.held_out) > 1
 
 
 def check_test(test: Any, labels: Any, data: Data) -> Trial | None:
-    """New samples and all labels, if they fit the data."""
+    """Return new samples and all labels; raise unless their shapes match the data."""
     if test is None:
         return None
     if not isinstance(test, (tuple, list)) or len(test) != 2:
         raise ValueError(f"expected test=(X, labels) of new samples; got {type(test).__name__}")
     if labels is None and data.membership is None:
-        raise ValueError("expected labels of the samples there are, as the data have no groups; got labels=None")
+        raise ValueError("expected labels of the fitted samples, as the data have no groups; got labels=None")
     if labels is None and data.labels is not None:
-        raise ValueError("expected labels=, one of every sample, as the data have unknown or several ones; got None")
+        raise ValueError(
+            "expected labels, one per sample, as the data have unlabelled or multi-label samples; got labels=None"
+        )
     known = data.names.group[np.asarray(data.membership).argmax(axis=1)] if labels is None else np.asarray(labels)
     new, new_labels = np.asarray(test[0]), np.atleast_1d(test[1])
     wanted = (data.num_samples,), (data.num_features, len(new_labels))

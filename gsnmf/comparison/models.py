@@ -1,7 +1,7 @@
-"""One table over models: bounds, predictions, and what each fit looks like.
+"""A table of models: bounds, predictive scores and descriptions of the fits.
 
-Bounds are compared between fits of the same data that were given the same chance to find a high one: the same
-algorithm, starts and number of restarts. `Comparison` says what its columns are.
+Bounds are comparable between fits of the same data that had the same chance of finding a high bound: the same
+algorithm, starts and number of restarts. `Comparison` documents the columns.
 """
 
 from __future__ import annotations
@@ -41,21 +41,24 @@ def compare(
     labels: Sequence[Any] | None = None,
     printed: bool = False,
 ) -> Comparison:
-    """Fits of the same data under different priors, best first.
+    """Compare fits of the same data under different priors, best first.
 
     Args:
         fits: by name, or a list, whose names are 0, 1, ...; for each model a `Fit` of CAVI or SVI, or a list of fits
-            from several starts, of which the one with the highest bound speaks for the model.
-        data: what all of them were fitted to. Entries held out, as by `hide`, are scored.
-        by: what ranks: "collapsed" or "augmented", bounds on log p(X) with S summed out or not, which are never
-            mixed; "held_out", the log predictive density of entries held out; "loo", that of whole samples left out.
-        key: a JAX key for draws, the same for all models; `jax.random.key(0)` when left out.
-        num_samples: draws from each posterior.
-        loo: whether to leave out samples and judge q by k̂; it takes most of the time, and draws of T and V are held.
+            from several starts, of which the fit with the highest bound represents the model.
+        data: the data of all fits. Held-out entries, as by `hide`, are scored.
+        by: the ranking measure: "collapsed" or "augmented", bounds on log p(X) with S summed out or not, which are
+            never mixed; "held_out", the log predictive density of held-out entries; "loo", the log predictive density
+            of whole samples left out.
+        key: a JAX key for draws, the same for all models; `jax.random.key(0)` by default.
+        num_samples: number of draws from each posterior.
+        loo: whether to leave out samples and judge q by k̂; it takes most of the time, and keeps draws of T and V in
+            memory.
         test: new samples (features × samples) and their labels, for the accuracy of the paper's classifier in the space
             of each dictionary.
-        labels: of the samples of `data`, for `test`; their groups when left out.
-        printed: show the paper's printed bound and by how much it exceeds the valid one. It is none, and never ranks.
+        labels: labels of the samples of `data`, for `test`; their groups by default.
+        printed: whether to show the paper's printed bound and its excess over the valid bound. It is not a valid bound,
+            and never ranks.
 
     >>> from gsnmf.model import Gamma, Priors, as_data
     >>> data = as_data([[9.0, 1.0, 7.0, 0.0], [0.0, 8.0, 1.0, 9.0]])
@@ -74,8 +77,8 @@ def compare(
     lacking = [str(name) for name, some in models.items() if any(np.isnan(one.augmented) for one in some)]
     if by == "augmented" and lacking:
         raise ValueError(
-            "expected Gamma factors and conjugate priors for by='augmented'; got others, which have a collapsed bound "
-            f"alone, for {', '.join(lacking)}: augmented and collapsed bounds are never mixed, by='collapsed' ranks all"
+            "expected Gamma factors and conjugate priors for by='augmented', as augmented and collapsed bounds are "
+            f"never mixed (by='collapsed' ranks all models); got only a collapsed bound for {', '.join(lacking)}"
         )
     draws: dict[str, Any] = {"key": key, "num_samples": num_samples}
     rows, terms, left_out = {}, {}, {}
@@ -99,7 +102,7 @@ def compare(
 
 
 def _differences(order: pd.Index, terms: Mapping[Any, dict[str, NDArray[np.float64]]]) -> pd.DataFrame:
-    """Every measure less that of the first model, paired by draw, entry or sample, and the standard error of that."""
+    """Return differences of all measures from the first model, paired by draw, entry or sample, and standard errors."""
     first, columns = terms[order[0]], {}
     for measure in first:
         gaps = [estimate(terms[name][measure] - first[measure]) for name in order]
@@ -108,7 +111,7 @@ def _differences(order: pd.Index, terms: Mapping[Any, dict[str, NDArray[np.float
 
 
 def _terms(one: Candidate, data: Data, draws: dict[str, Any]) -> dict[str, NDArray[np.float64]]:
-    """What the measures are means of: log w of every draw, the log predictive density of every entry held out."""
+    """Return the terms whose means are the measures: log w of draws, log predictive density of held-out entries."""
     terms = {"collapsed_bound": np.asarray(log_weights(one.fit, one.problem, **draws), float)}
     if has_held_out(data):
         terms["held_out"] = held_out_score(one.fit, one.problem, **draws).per_entry
@@ -121,7 +124,7 @@ def _leave_samples_out(one: Candidate, draws: dict[str, Any]) -> LeftOut:
 
 
 def _trust(left_out: Mapping[Any, LeftOut]) -> pd.DataFrame:
-    """Weights by stacking, and how far the Pareto k let one believe in them."""
+    """Return stacking weights, and the Pareto k that show how far to trust them."""
     numbered = {str(n): one for n, one in enumerate(left_out.values())}  # names need not be text
     columns = {
         "loo_weight": list(map(stacking_weights(numbered).get, numbered)),
@@ -132,7 +135,7 @@ def _trust(left_out: Mapping[Any, LeftOut]) -> pd.DataFrame:
 
 
 def _looks(one: Candidate, data: Data, trial: Trial | None, printed: bool) -> dict[str, Any]:
-    """What needs no draws."""
+    """Return the columns that need no draws."""
     fit, q, used = one.fit, one.fit.posterior, in_use(one.fit.posterior, data)
     looks: dict[str, Any] = {"divergence": divergence(fit, data), "components": len(used), "in_use": int(used.sum())}
     if trial is not None:
@@ -140,13 +143,13 @@ def _looks(one: Candidate, data: Data, trial: Trial | None, printed: bool) -> di
     looks |= {"sweeps": fit.num_steps, "converged": fit.converged, "optimised": fit.bound}
     if printed:
         paper = isinstance(one.problem.priors.coefficients, (GroupSparse, Gamma)) and not np.isnan(one.augmented)
-        gap = cavi.paper_bound_gap(q, data) if paper else np.nan  # of its model and of Cemgil's alone
+        gap = cavi.paper_bound_gap(q, data) if paper else np.nan  # only for the paper's model and Cemgil's
         looks |= {"paper_bound": one.augmented + gap, "paper_bound_gap": gap}
     return looks
 
 
 def _choose(some: Sequence[Candidate], draws: dict[str, Any]) -> Candidate:
-    """The restart with the highest bound, of the kind that it raised."""
+    """Return the restart with the highest bound, of the kind that it maximised."""
     if len(some) == 1:
         return some[0]
 

@@ -1,4 +1,4 @@
-"""The picture of a comparison. Like those of `plots`, it is drawn on the `Axes` given, which is returned."""
+"""The plot of a comparison, drawn on the given `Axes`, which is returned."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from .summary import HEADINGS, RANKED, Comparison
 
 
 def plot_comparison(found: Comparison, ax: Axes | None = None, *, measure: str | None = None) -> Axes:
-    """How far every model is below the first by one measure, with two standard errors of the difference.
+    """Draw the differences of all models from the first by one measure, with two standard errors.
 
     Args:
         found: from `compare`.
-        ax: where to draw; a new figure when left out.
-        measure: "collapsed", "augmented", "held_out" or "loo"; what ranks the models when left out.
+        ax: axes to draw on; a new figure by default.
+        measure: "collapsed", "augmented", "held_out" or "loo"; by default the measure that ranks the models.
     """
     column = RANKED.get(found.by if measure is None else measure, "")
     table = found.table

@@ -1,4 +1,4 @@
-"""What a comparison amounts to: its table, how it prints, and what has to be said about it."""
+"""The result of a comparison: a table, its printed form, and remarks on it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HEADINGS = {  # in this order; a column NAME_se is printed with NAME
     "collapsed_bound": "collapsed bound",
     "collapsed_bound_diff": "  less the first's",
     "augmented_bound": "augmented bound",
-    "paper_bound": "printed in the paper (no bound)",
+    "paper_bound": "printed in the paper (not a valid bound)",
     "paper_bound_gap": "  its excess over the augmented",
     "held_out": "held-out log density, by entry",
     "held_out_diff": "  less the first's",
@@ -31,29 +31,30 @@ HEADINGS = {  # in this order; a column NAME_se is printed with NAME
     "sweeps": "sweeps",
     "converged": "converged",
     "restarts": "restarts",
-    "optimised": "bound that was raised",
+    "optimised": "bound that was maximised",
 }
 DECIMALS = {"accuracy": 3, "k_hat": 2, "loo_weight": 2, "loo_worst_k": 2}
 
 
 class Comparison(NamedTuple):
-    """Models side by side; print it.
+    """A comparison of models; print it to see the table and the remarks.
 
     table: a row for each model, best first. Columns, with standard errors in `..._se`:
         collapsed_bound: E log p(X, T, V, λ) − log q, S summed out.
-        augmented_bound: the valid one that CAVI raises, S in the model; NaN where factors are not Gamma.
-        paper_bound, paper_bound_gap: the printed one, which is no bound, and its excess; if asked for.
-        held_out: mean log predictive density of the entries held out; if there are any.
-        k_hat: how far q is from the posterior; above 0.7, what its draws say of LOO is not to be trusted.
+        augmented_bound: the valid bound that CAVI maximises, S in the model; NaN where factors are not Gamma.
+        paper_bound, paper_bound_gap: the paper's printed bound, which is not a valid bound, and its excess; on request.
+        held_out: mean log predictive density of the held-out entries; if there are any.
+        k_hat: Pareto k̂ of q as an approximation to the posterior; above 0.7, LOO by its draws is not to be trusted.
         loo, loo_weight, loo_worst_k, loo_bad_k: log density of samples given the others, by PSIS; weights of
-            `az.compare`; the largest Pareto k, and how many exceed 0.7.
-        ..._diff: less that of the first row, paired by draw, entry or sample.
-        divergence: KL(X ‖ E[T] E[V]) over the entries seen.
-        accuracy: of new samples, by 1-NN among least-squares coefficients; if asked for.
-        components, in_use: K, and how many explain anything (`gsnmf.inference.in_use`).
-        sweeps, converged, restarts, optimised: how the fit was made, out of how many, and the bound it raised.
-    by: what ranks: "collapsed", "augmented", "held_out" or "loo".
-    remarks: what to bear in mind, in sentences.
+            `az.compare`; the largest Pareto k, and the number above 0.7.
+        ..._diff: difference from the first row, paired by draw, entry or sample.
+        divergence: KL(X ‖ E[T] E[V]) over the observed entries.
+        accuracy: accuracy on new samples, by 1-NN among least-squares coefficients; on request.
+        components, in_use: K, and the number of components that explain anything (`gsnmf.inference.in_use`).
+        sweeps, converged, restarts, optimised: sweeps and convergence of the fit, the number of restarts, and the bound
+            that was maximised.
+    by: the ranking measure: "collapsed", "augmented", "held_out" or "loo".
+    remarks: cautions about the table, in sentences.
     """
 
     table: pd.DataFrame
@@ -74,13 +75,13 @@ class Comparison(NamedTuple):
 
 
 def arranged(table: pd.DataFrame) -> pd.DataFrame:
-    """Columns in the order of `HEADINGS`, each followed by its standard error; what was not measured is left out."""
+    """Arrange columns in the order of `HEADINGS`, each followed by its standard error; leave out what is missing."""
     wanted = [column for name in HEADINGS for column in (name, f"{name}_se")]
     return table[[column for column in wanted if column in table]]
 
 
 def printable(table: pd.DataFrame) -> pd.DataFrame:
-    """Text, a column for each model and a row for each measure.
+    """Format the table as text, a column for each model and a row for each measure.
 
     Args:
         table: as in `Comparison`.
@@ -105,11 +106,11 @@ def _cell(table: pd.DataFrame, name: str, n: int) -> str:
 
 
 def remarks(table: pd.DataFrame, by: str) -> tuple[str, ...]:
-    """What to bear in mind: near ties, measures that disagree, unequal chances, a q that is far from the posterior.
+    """Return cautions: near ties, measures that disagree, unequal chances, a q that is far from the posterior.
 
     Args:
         table: as in `Comparison`.
-        by: what ranks it.
+        by: the ranking measure.
     """
     said, column, first = [], RANKED[by], table.index[0]
     if f"{column}_diff" in table:
@@ -124,7 +125,7 @@ def remarks(table: pd.DataFrame, by: str) -> tuple[str, ...]:
         counts = [f"{name} {count}" for name, count in table["restarts"].items()]
         said.append(f"Not the same chance for all: restarts are {_listed(counts)}.")
     if table["optimised"].nunique() > 1:
-        said.append("Not the same chance for all: some raised the augmented bound, some the collapsed one.")
+        said.append("Not the same chance for all: some fits maximised the augmented bound, some the collapsed bound.")
     late = table.index[~table["converged"].astype(bool)]
     if len(late):
         said.append(f"Not converged: {_listed(late)}.")

@@ -1,4 +1,4 @@
-"""Numbers that every algorithm must agree on: a few of what neither order nor scale of components changes."""
+"""Invariants: quantities that do not depend on the order or scale of components, so that algorithms must agree."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from ..model import Data, Gamma, Priors
 from ..model.priors import canonical, is_grouped
 from ..model.structures import served
 
-ENTRIES = 2**24  # of TV over draws that are held at once
+ENTRIES = 2**24  # entries of TV over draws that are held in memory at once
 
 
 class Invariant(NamedTuple):
-    """A number for every draw.
+    """A quantity with one value for every draw.
 
-    name: in files.
-    heading: in tables; short.
-    title: in sentences and pictures.
-    of: from what `inference.invariants` returns.
+    name: its name in files.
+    heading: its short name in tables.
+    title: its name in sentences and pictures.
+    of: a function of the result of `inference.invariants`.
     """
 
     name: str
@@ -32,12 +32,12 @@ class Invariant(NamedTuple):
 
 
 def choose(data: Data, priors: Priors, posterior: Posterior) -> list[Invariant]:
-    """What to ask about these data: of TV where X was observed, and of the component that explains most of X.
+    """Choose invariants for these data: of TV where X was observed, and of the component that explains most of X.
 
     Args:
-        data: what was fitted.
-        priors: those it was fitted with; which tell the own group of each component, if it has one.
-        posterior: CAVI's, to which components are aligned.
+        data: the data of the fits.
+        priors: the priors of the fits; they specify the own group of each component, if it has one.
+        posterior: CAVI's posterior, to which components are aligned.
     """
     X = np.asarray(data.X, float)
     W = np.ones_like(X) if data.mask is None else np.asarray(data.mask, float)
@@ -60,14 +60,16 @@ def choose(data: Data, priors: Priors, posterior: Posterior) -> list[Invariant]:
     ]  # fmt: skip
     own = own_groups(data, priors, len(counts))
     if own is None:
-        share = Invariant("share", "share", f"the share of component {i} in Σ TV", lambda x: _share(x, component=i))
+        title = f"the proportion of component {i} in Σ TV"
+        share = Invariant("share", "share", title, lambda x: _share(x, component=i))
     else:
         within = np.asarray(own, float) @ np.where(data.known[:, None], np.asarray(data.membership, float), 0).T
-        title = "the share of Σ TV in components' own groups" + ("" if data.known.all() else ", where they are known")
+        title = "the proportion of Σ TV in components' own groups"
+        title += "" if data.known.all() else ", where labels are known"
         share = Invariant("own_share", "own share", title, lambda x: _share(x, within=within))
     asked.append(share)
     rows, columns = canonical(priors).coefficients.axes
-    if posterior.lam is not None and rows == "component":  # else it has a scale of none alone
+    if posterior.lam is not None and rows == "component":  # else λ does not scale with a single component
         where, title = {"sample": s, "all_samples": 0}, f"log λ/Σt of component {i}"
         if is_grouped(priors):
             V = np.asarray(posterior.V.mean)[i]
@@ -79,9 +81,9 @@ def choose(data: Data, priors: Priors, posterior: Posterior) -> list[Invariant]:
 
 
 def own_groups(data: Data, priors: Priors, rank: int) -> np.ndarray | None:
-    """Whether component i serves group c, λ_ic having its least prior mean there; None where all serve all.
+    """Return whether component i belongs to group c, where λ_ic has its least prior mean; None if all belong to all.
 
-    Components × groups, of truth values.
+    The result is components × groups, of booleans.
     """
     rate = canonical(priors).coefficients.hyperprior
     if not is_grouped(priors) or not isinstance(rate, Gamma):
@@ -91,10 +93,10 @@ def own_groups(data: Data, priors: Priors, rank: int) -> np.ndarray | None:
 
 
 def evaluate(posterior: Any, asked: list[Invariant]) -> dict[str, np.ndarray]:
-    """Chains × draws of each, in double precision, as many draws at once as memory likes.
+    """Evaluate invariants, chains × draws each, in double precision, as many draws at once as memory allows.
 
     Args:
-        posterior: that group of what `to_arviz` returned.
+        posterior: the posterior group of the result of `to_arviz`.
         asked: from `choose`.
     """
     sizes = posterior.sizes
@@ -107,13 +109,13 @@ def evaluate(posterior: Any, asked: list[Invariant]) -> dict[str, np.ndarray]:
 
 
 def _log_likelihood(X: np.ndarray, W: np.ndarray, TV: Any) -> Any:
-    """Σ w [x log TV − TV − log Γ(x + 1)]; 0 log 0 is 0, and x is 0 where w is."""
+    """Return Σ w [x log TV − TV − log Γ(x + 1)]; 0 log 0 is 0, and x is 0 where w is."""
     log = np.log(np.maximum(TV, np.finfo(float).tiny))
     return (log * X - TV * W).sum(("feature", "sample")) - gammaln(X + 1).sum()
 
 
 def _share(x: Any, *, within: np.ndarray | None = None, component: int | None = None) -> Any:
-    """Of the counts Σ_iτ v_iτ Σ_ν t_νi, those where `within`, components × samples, is 1; or of a component."""
+    """Return the proportion of Σ_iτ v_iτ Σ_ν t_νi where `within`, components × samples, is 1; or of one component."""
     activation = x["activation"]
     total = activation.sum(("component", "sample"))
     if within is None:

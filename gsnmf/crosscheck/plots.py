@@ -1,4 +1,4 @@
-"""Pictures of a cross-check. Like those of `plots`, each draws on the `Axes` it is given and returns it."""
+"""Plots of a cross-check, each drawn on the given `Axes`, which is returned."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..drawing.axes import new_axes, save
 if TYPE_CHECKING:
     from .run import Crosscheck
 
-# Okabe and Ito's colours, which colour-blind people tell apart; dashes for who sees none.
+# Okabe and Ito's colours, which colour-blind readers can tell apart; dashes for print in black and white.
 STYLES: dict[str, dict[str, Any]] = {
     "CAVI": {"color": "#D55E00", "linestyle": "-"},
     "SVI": {"color": "#E69F00", "linestyle": (0, (4, 1.5))},
@@ -28,12 +28,12 @@ STYLES: dict[str, dict[str, Any]] = {
 
 
 def marginal(draws: Mapping[str, Any], ax: Axes | None = None, *, title: str = "") -> Axes:
-    """Densities of one invariant by every algorithm, smoothed by a Gaussian kernel.
+    """Draw the densities of one invariant by every algorithm, smoothed by a Gaussian kernel.
 
     Args:
-        draws: by algorithm, of any shape.
-        ax: where to draw; a new figure when left out.
-        title: what it is.
+        draws: draws by algorithm, of any shape.
+        ax: axes to draw on; a new figure by default.
+        title: name of the invariant.
     """
     ax = new_axes(4, 3) if ax is None else ax
     values = {name: np.ravel(x)[np.isfinite(np.ravel(x))] for name, x in draws.items()}
@@ -54,13 +54,13 @@ def marginal(draws: Mapping[str, Any], ax: Axes | None = None, *, title: str = "
 def forest(
     summary: pd.DataFrame, ax: Axes | None = None, *, reference: str = "Gibbs", titles: Mapping[str, str] | None = None
 ) -> Axes:
-    """Means with 50 and 90 % intervals of every invariant, on the scale of the reference's mean and deviation.
+    """Draw means with 50 and 90 % intervals of every invariant, standardised by the reference's mean and deviation.
 
     Args:
         summary: as in `Crosscheck`.
-        ax: where to draw; a new figure when left out.
+        ax: axes to draw on; a new figure by default.
         reference: the algorithm whose mean is 0 and whose standard deviation is 1.
-        titles: of the invariants; their names when left out.
+        titles: titles of the invariants; their names by default.
     """
     algorithms = list(dict.fromkeys(summary.index.get_level_values("algorithm")))
     names = list(dict.fromkeys(summary.index.get_level_values("invariant")))
@@ -91,10 +91,10 @@ def forest(
 
 
 def save_figures(folder: Path, found: Crosscheck) -> list[Path]:
-    """marginals.png, a panel for every invariant, and forest.png; returns their paths.
+    """Write marginals.png, a panel for every invariant, and forest.png; return their paths.
 
     Args:
-        folder: made when it is not there.
+        folder: created if it does not exist.
         found: from `crosscheck`.
     """
     folder.mkdir(parents=True, exist_ok=True)

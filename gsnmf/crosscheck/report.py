@@ -1,4 +1,4 @@
-"""What a cross-check amounts to: one table, and sentences about where algorithms differ."""
+"""The report of a cross-check: a table, and sentences about where algorithms differ."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 MAX_Z, MAX_R_HAT, MIN_ESS, MAX_K_HAT = 4.0, 1.02, 400, 0.7
 TOLERANCE = 0.1  # a standard deviation of 400 effective draws is off by 1/√800 = 3.5 % itself
-FAR = 0.5  # of a standard deviation: a mean that is off by more is worth a word
-LARGE = 50  # times the work of the default problem, from which on people should be warned
+FAR = 0.5  # of a standard deviation: a mean that is off by more is reported
+LARGE = 50  # times the work of the default problem, from which on there is a warning
 COLUMNS = {
     "augmented": ("augmented bound", "{:,.1f}"),
     "collapsed": ("collapsed bound", "{:,.1f}"),
@@ -32,19 +32,19 @@ COLUMNS = {
     "seconds": ("seconds", "{:.1f}"),
 }
 READING = """\
-Bounds: the augmented one has the latent counts in the model, the collapsed one sums them out; they are not comparable.
+Bounds: the augmented bound has the latent counts in the model, the collapsed bound sums them out: not comparable.
 R-hat, ESS: of the worst invariant. ESS/s: bulk ESS per second. Seconds: compilation and warm-up included."""
 
 
 def describe(data: Data, rank: int, *, drawn: bool, seed: int, draws: int, chains: int) -> dict[str, Any]:
-    """What was run, for the head of the report and for the file."""
+    """Describe the run, for the head of the report and for the file."""
     sizes = {"features": data.num_features, "samples": data.num_samples, "groups": data.num_groups, "components": rank}
     how = {"seed": seed, "draws": draws, "chains": chains, "gsnmf_version": __version__}
     return {"problem": "drawn from the model" if drawn else "from a file", **sizes, **how}
 
 
 def size_warning(data: Data, rank: int, draws: int, chains: int) -> str | None:
-    """A warning before NUTS begins what it will not end today."""
+    """Return a warning if NUTS will take very long, else None."""
     times = data.num_features * data.num_samples * rank * draws * chains / (12 * 18 * 3 * 1000 * 4)
     if times < LARGE:
         return None
@@ -56,7 +56,7 @@ def size_warning(data: Data, rank: int, draws: int, chains: int) -> str | None:
 
 
 def plus_minus(mean: float, sd: float) -> str:
-    """Both with as many decimals as the second digit of sd needs.
+    """Format a mean and a standard deviation with as many decimals as the second digit of sd needs.
 
     >>> plus_minus(2911.34, 53.96), plus_minus(0.81234, 0.0123)
     ('2,911 ± 54', '0.812 ± 0.012')
@@ -68,7 +68,7 @@ def plus_minus(mean: float, sd: float) -> str:
 
 
 def table(found: Crosscheck) -> str:
-    """The table in two blocks, each with a row for every algorithm: invariants, then diagnostics."""
+    """Format the table in two blocks, each with a row for every algorithm: invariants, then diagnostics."""
     asked, summary, rows = found.invariants, found.summary, list(found.answers)
     first = pd.DataFrame(
         {q.heading: [plus_minus(*summary.loc[(name, q.name), ["mean", "sd"]]) for name in rows] for q in asked}, rows
@@ -83,10 +83,10 @@ def table(found: Crosscheck) -> str:
 
 
 def narrowness(title: str, ratio: float, shift: float, *, of: str, to: str) -> str:
-    """A sentence about one invariant: is a variational posterior as wide as it should be?
+    """Return a sentence on whether a variational posterior has the right width for one invariant.
 
     Args:
-        title: what the invariant is called.
+        title: title of the invariant.
         ratio: its standard deviation over the reference's.
         shift: its mean minus the reference's, over the reference's standard deviation.
         of: the algorithm.
@@ -110,10 +110,10 @@ def narrowness(title: str, ratio: float, shift: float, *, of: str, to: str) -> s
 
 
 def overall(ratios: Mapping[str, float], *, of: str, to: str) -> str:
-    """The sentence that sums these up: how many invariants are too narrow or too wide, and the narrowest of them."""
+    """Return a summarising sentence: how many invariants are too narrow or too wide, and the narrowest of them."""
     narrow = {title: ratio for title, ratio in ratios.items() if ratio < 1 - TOLERANCE}
     wide = sum(ratio > 1 + TOLERANCE for ratio in ratios.values())
-    said = f"Beside {to}, {of} is too narrow on {len(narrow)} of {len(ratios)} invariants, too wide on {wide}"
+    said = f"Compared with {to}, {of} is too narrow on {len(narrow)} of {len(ratios)} invariants, too wide on {wide}"
     if not narrow:
         return f"{said}."
     title = min(narrow, key=narrow.__getitem__)
@@ -121,9 +121,9 @@ def overall(ratios: Mapping[str, float], *, of: str, to: str) -> str:
 
 
 def agreement(summary: pd.DataFrame, titles: Mapping[str, str]) -> list[str]:
-    """Whether the two kinds of chains have the same means: z = difference / √(mcse² + mcse²) of each invariant."""
+    """Test whether NUTS and Gibbs have the same means, by z = difference / √(mcse² + mcse²) for each invariant."""
     if not {"NUTS", "Gibbs"} <= set(summary.index.get_level_values("algorithm")):
-        return ["NUTS ran alone: X has fractions, so there is no Gibbs to agree with."]
+        return ["NUTS is the only sampler: X has fractions, so that Gibbs cannot run."]
     nuts, gibbs = summary.loc["NUTS"], summary.loc["Gibbs"]
     z = (nuts["mean"] - gibbs["mean"]) / (nuts["mcse"] ** 2 + gibbs["mcse"] ** 2) ** 0.5
     if (z.abs() < MAX_Z).all():
@@ -133,7 +133,7 @@ def agreement(summary: pd.DataFrame, titles: Mapping[str, str]) -> list[str]:
 
 
 def cautions(found: Crosscheck) -> list[str]:
-    """What else keeps these numbers from being trusted."""
+    """Return further warnings about these numbers."""
     said, titles = [], {q.name: q.title for q in found.invariants}
     for name, row in found.diagnostics.iterrows():
         own, answer = found.summary.loc[str(name)], found.answers[str(name)]
@@ -147,7 +147,7 @@ def cautions(found: Crosscheck) -> list[str]:
             worst = titles[str(own["r_hat"].fillna(math.inf).idxmax())]
             said.append(
                 f"WARNING: R-hat of {name} is {row['r_hat']:.3f}, above {MAX_R_HAT}, for {worst}: "
-                "its chains have not met. More --draws may help, unless they sit in different modes."
+                "its chains have not mixed. More --draws may help, unless the chains are in different modes."
             )
         sizes = [row["ess_bulk"], row["ess_tail"]]
         if not min(sizes) >= MIN_ESS:
@@ -155,12 +155,12 @@ def cautions(found: Crosscheck) -> list[str]:
                 f"WARNING: {name} has an ESS of {min(sizes):.0f} only, below {MIN_ESS}. More --draws would help."
             )
         if answer.divergences:
-            said.append(f"WARNING: {answer.divergences} transitions of {name} diverged: it may have missed a corner.")
+            said.append(f"WARNING: {answer.divergences} transitions of {name} diverged: it may miss some regions.")
     return said
 
 
 def sentences(found: Crosscheck) -> list[str]:
-    """All that is to be said, one line each."""
+    """Return all sentences of the report, one line each."""
     summary, to = found.summary, found.reference
     lines = []
     for name in ("CAVI", "SVI"):
@@ -174,7 +174,7 @@ def sentences(found: Crosscheck) -> list[str]:
 
 
 def report(found: Crosscheck, about: Mapping[str, Any]) -> str:
-    """All that is printed."""
+    """Return the whole report as text."""
     sizes = f"{about['features']} features × {about['samples']} samples, {about['groups'] or 'no'} groups"
     head = f"{sizes}, {about['components']} components, {about['problem']} (seed {about['seed']}); mean ± sd:"
     width = max(len(q.heading) for q in found.invariants)
@@ -184,10 +184,10 @@ def report(found: Crosscheck, about: Mapping[str, Any]) -> str:
 
 
 def save_tables(folder: Path, found: Crosscheck, about: Mapping[str, Any]) -> list[Path]:
-    """Every algorithm and invariant as crosscheck.csv; that and everything else as crosscheck.json.
+    """Write every algorithm and invariant to crosscheck.csv, and everything, including these, to crosscheck.json.
 
     Args:
-        folder: made when it is not there.
+        folder: created if it does not exist.
         found: from `crosscheck`.
         about: from `describe`.
     """
@@ -208,7 +208,7 @@ def save_tables(folder: Path, found: Crosscheck, about: Mapping[str, Any]) -> li
 
 
 def _plain(value: Any) -> Any:
-    """What JSON can hold: Python's numbers, and nothing for what is not finite."""
+    """Convert values for JSON: to Python's numbers, with None for values that are not finite."""
     if isinstance(value, Mapping):
         return {str(key): _plain(x) for key, x in value.items()}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Four algorithms, one model: each asked for the same invariants of one small problem."""
+"""Cross-check of four algorithms by the same invariants of one small problem."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from ..model.validation import whole
 from .invariants import Invariant, choose, evaluate, own_groups
 
 HOW = {
-    "CAVI": "closed-form coordinate ascent, from a start of its own",
-    "SVI": "stochastic gradients for the same Gamma family, from a start of its own",
+    "CAVI": "closed-form coordinate ascent, with its own initialisation",
+    "SVI": "stochastic gradients for the same Gamma family, with its own initialisation",
     "NUTS": "No-U-Turn sampler on the marginal model, chains from draws of CAVI's posterior",
-    "Gibbs": "conjugate sampler on the augmented model, chains from starts of their own",
+    "Gibbs": "conjugate sampler on the augmented model, chains with their own initialisations",
 }
 SWEEPS = 5  # of Gibbs for every draw that is kept: a sweep costs a fraction of a trajectory of NUTS
 GRADIENT_STEPS, STEP_SIZE = 4000, 0.05  # of SVI, by Adam
@@ -38,12 +38,12 @@ QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
 class Answer(NamedTuple):
-    """What one algorithm found.
+    """The result of one algorithm.
 
-    draws: chains × draws of every invariant, by name; of a variational posterior independent ones, as one chain.
-    seconds: of the algorithm itself, compilation and warm-up included.
-    fit: of a variational algorithm; None for chains.
-    divergences: of NUTS, after warm-up.
+    draws: chains × draws of every invariant, by name; independent draws from a variational posterior, as one chain.
+    seconds: time of the algorithm itself, compilation and warm-up included.
+    fit: the fit of a variational algorithm; None for chains.
+    divergences: number of divergent transitions of NUTS, after warm-up.
     """
 
     draws: dict[str, np.ndarray]
@@ -53,10 +53,10 @@ class Answer(NamedTuple):
 
 
 class Crosscheck(NamedTuple):
-    """All answers, and what they amount to.
+    """The results of all algorithms, and their summary.
 
-    invariants: what was asked.
-    answers: by algorithm.
+    invariants: the invariants compared.
+    answers: results by algorithm.
     summary: a row for every algorithm and invariant: mean, sd, quantiles, mcse, r_hat, ess_bulk, ess_tail, and sd_ratio
         and shift, the standard deviation and the distance of the mean in units of the reference's deviation.
     diagnostics: a row for every algorithm: bounds, k_hat, r_hat, ess_bulk, ess_tail and ess_per_second of its worst
@@ -72,10 +72,10 @@ class Crosscheck(NamedTuple):
 
 
 def example(seed: int = 0) -> tuple[Data, Priors]:
-    """A problem drawn from the model: 12 features × 18 samples in three groups, one component bound to each.
+    """Draw a problem from the model: 12 features × 18 samples in three groups, one component bound to each.
 
     Args:
-        seed: of the draw, which is NumPy's, so that it is the same in either precision.
+        seed: seed of the draw, which is NumPy's, so that it is the same in either precision.
     """
     rng, groups = np.random.default_rng(seed), np.repeat(np.arange(3), 6)
     rates = label_driven(per_group=1, num_groups=3, small=3.0, large=30.0, scale=0.2)
@@ -87,7 +87,7 @@ def example(seed: int = 0) -> tuple[Data, Priors]:
 
 
 def check_sizes(draws: int, chains: int) -> None:
-    """Refuse fewer draws or chains than diagnostics can do with."""
+    """Raise if there are fewer draws or chains than the diagnostics need."""
     for name, value in {"draws": draws, "chains": chains}.items():
         whole(name, value, FEWEST[name])
 
@@ -105,20 +105,20 @@ def crosscheck(
     announce: Callable[[str], object] = lambda line: None,
     progress_bar: bool = False,
 ) -> Crosscheck:
-    """Run all four, or all but Gibbs where X has fractions, and compare what they say of invariants.
+    """Run all four algorithms, without Gibbs where X has fractions, and compare their posteriors of invariants.
 
     Args:
         data: as made by `as_data`; small, or NUTS takes hours.
-        priors: what is believed about T and V.
+        priors: the priors of T and V.
         key: a JAX key.
         rank: the number of components, where the priors' shapes leave it open.
-        init: how T and V start, as in `cavi.run`; when left out "groups" if each component has a group, else "random":
-            random starts lead algorithms, and chains of one, into different modes.
-        lam_start: where λ starts in CAVI, "prior" mean or "shape".
-        draws: kept of each chain, after as many for warm-up; Gibbs makes `SWEEPS` sweeps for each.
-        chains: of NUTS and of Gibbs.
+        init: initialisation of T and V, as in `cavi.run`; by default "groups" if each component has a group, else
+            "random": random starts lead algorithms, and chains of one algorithm, into different modes.
+        lam_start: initialisation of λ in CAVI, "prior" mean or "shape".
+        draws: number of draws kept of each chain, after as many of warm-up; Gibbs makes `SWEEPS` sweeps for each.
+        chains: number of chains of NUTS and of Gibbs.
         announce: called with a sentence before each algorithm begins.
-        progress_bar: whether SVI and the chains show one.
+        progress_bar: whether SVI and the chains show a progress bar.
     """
     check_sizes(draws, chains)
     names = [name for name in HOW if has_counts(data) or name != "Gibbs"]
@@ -140,7 +140,7 @@ def crosscheck(
     announce("comparing")
     fit = found["CAVI"][0]
     asked = choose(data, priors, fit.posterior)
-    # Components that the priors do not tell apart may change places within a chain.
+    # Label switching: components that the priors do not distinguish may change places within a chain.
     align = None if len(np.unique(blocks(problem))) == K else "draw"
     reading: dict[str, Any] = {"key": keys["draws"], "num_samples": draws * chains, "align": align, "reference": fit}
     answers = {}
@@ -179,11 +179,11 @@ def _run(
 
 
 def summarise(draws: dict[str, dict[str, np.ndarray]], reference: str) -> pd.DataFrame:
-    """The table of every algorithm and invariant; see `Crosscheck`.
+    """Return the table of every algorithm and invariant; see `Crosscheck`.
 
     Args:
         draws: chains × draws by algorithm and invariant.
-        reference: the algorithm whose standard deviations are the measure.
+        reference: the algorithm whose standard deviations are the unit.
     """
     rows = []
     for algorithm, values in draws.items():
@@ -201,7 +201,7 @@ def summarise(draws: dict[str, dict[str, np.ndarray]], reference: str) -> pd.Dat
 
 
 def _diagnose(answers: dict[str, Answer], summary: pd.DataFrame, problem: Problem, key: Array) -> pd.DataFrame:
-    """The table of every algorithm; the bounds of all by the same key, that differences have less noise."""
+    """Return the table of every algorithm; all bounds use the same key, so that differences have less noise."""
     rows = {}
     for name, answer in answers.items():
         own, row = summary.loc[name], dict.fromkeys(["augmented", "collapsed", "collapsed_error", "k_hat"], np.nan)
@@ -227,13 +227,13 @@ def run_crosscheck(
     init: str | None = None,
     lam_start: str = "prior",
 ) -> Crosscheck:
-    """The command: run, print the report, write tables and pictures into a folder.
+    """Run the cross-check, print the report, and write tables and pictures into a folder.
 
     Args:
-        out: the folder, made when it is not there.
-        problem: data, priors and rank; the `example` when left out.
-        seed: of the example and of every algorithm.
-        draws: as in `crosscheck`; likewise chains, init and lam_start.
+        out: the folder, created if it does not exist.
+        problem: data, priors and rank; the `example` by default.
+        seed: seed of the example and of every algorithm.
+        draws: as in `crosscheck`.
         chains: as in `crosscheck`.
         init: as in `crosscheck`.
         lam_start: as in `crosscheck`.
@@ -250,7 +250,7 @@ def run_crosscheck(
     if warning:
         announce(warning)
     if not has_counts(data):
-        announce("X has fractions, which Gibbs cannot share out: three algorithms remain, and NUTS is the measure")
+        announce("X has fractions, which Gibbs cannot allocate: three algorithms remain, and NUTS is the reference")
     options: dict[str, Any] = {"draws": draws, "chains": chains, "init": init, "lam_start": lam_start}
     found = crosscheck(
         data,

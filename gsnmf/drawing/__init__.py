@@ -1,1 +1,1 @@
-"""Figures of fits, on the `Axes` given or on new ones."""
+"""Figures of fits, on the given `Axes` or on new ones."""

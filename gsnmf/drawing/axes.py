@@ -1,4 +1,4 @@
-"""Axes on figures of their own, and names along them.
+"""Helpers for axes: new figures, tick names, cells of Hinton diagrams.
 
 Figures are made without pyplot: no window opens, nothing is kept alive.
 """
@@ -19,7 +19,7 @@ DARK = "0.15"
 
 
 def new_axes(width: float = 7.0, height: float = 4.0) -> Axes:
-    """Axes on a figure of their own, sizes in inches."""
+    """Return axes on a new figure, sizes in inches."""
     return Figure(figsize=(width, height), layout="constrained", dpi=150).add_subplot()
 
 
@@ -27,19 +27,19 @@ def save(ax: Axes, path: Path) -> None:
     """Write the figure that these axes are on."""
     figure = ax.get_figure(root=True)
     if figure is None:
-        raise ValueError("expected axes on a figure; got axes that were removed from theirs")
+        raise ValueError("expected axes on a figure; got axes with figure=None, which were removed from theirs")
     figure.savefig(path)
 
 
 def name_ticks(ax: Axes, positions: NDArray[Any], names: Any, axis: str = "y", room: float | None = None) -> None:
-    """Ticks with names, every n-th when there are too many to read; long ones upright along an x axis.
+    """Set ticks with names, every n-th if there are too many to read; long names are upright along an x axis.
 
     Args:
-        ax: whose ticks.
-        positions: where.
+        ax: the axes.
+        positions: positions of the ticks.
         names: one for each position.
         axis: "x" or "y".
-        room: inches along the axis; when left out, those that the axes take up now.
+        room: inches along the axis; by default the current size of the axes.
     """
     texts = [str(name) for name in names]
     own = ax.yaxis if axis == "y" else ax.xaxis
@@ -55,14 +55,17 @@ def name_ticks(ax: Axes, positions: NDArray[Any], names: Any, axis: str = "y", r
 
 
 def cell_sides(matrix: ArrayLike) -> NDArray[np.float64]:
-    """Sides of a Hinton diagram's squares: the root of each value over the largest, which nearly fills its cell.
+    """Return sides of a Hinton diagram's squares: the root of each value over the largest, which nearly fills its cell.
 
     Args:
         matrix: nonnegative and finite.
     """
     values = np.asarray(matrix, float)
-    if values.ndim != 2 or 0 in values.shape or not (np.isfinite(values) & (values >= 0)).all():
-        raise ValueError(f"expected a matrix of nonnegative finite values; got shape {values.shape} or other values")
+    if values.ndim != 2 or 0 in values.shape:
+        raise ValueError(f"expected a matrix of nonnegative finite values; got shape {values.shape}")
+    bad = ~(np.isfinite(values) & (values >= 0))
+    if bad.any():
+        raise ValueError(f"expected a matrix of nonnegative finite values; got {values[bad][0]:g}")
     sides: NDArray[np.float64] = 0.95 * np.sqrt(values / (values.max() or 1))
     return sides
 
@@ -70,7 +73,7 @@ def cell_sides(matrix: ArrayLike) -> NDArray[np.float64]:
 def frame_cells(
     ax: Axes, R: int, K: int, aspect: float, rows: Any, *, title: str, row_label: str, column_label: str
 ) -> None:
-    """Axes of a diagram of R × K cells, whose height is `aspect` times their width, with names on the rows."""
+    """Set up the axes of a diagram of R × K cells, whose height is `aspect` times their width, with names of rows."""
     ax.set(xlim=(-0.6, K - 0.4), ylim=(R - 0.4, -0.6), aspect=aspect, title=title, xlabel=column_label)
     ax.set_ylabel(row_label)
     box = ax.get_window_extent()

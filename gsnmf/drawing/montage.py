@@ -1,4 +1,4 @@
-"""Pictures side by side: dictionaries as images, alone or within a Hinton diagram."""
+"""Montages of pictures: dictionaries as images, alone or within a Hinton diagram."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def dictionary_montage(
     ncols: int | None = None,
     title: str = "dictionary, in negative",
 ) -> Axes:
-    """The dictionary as images in negative (dark is large), each on its own scale, a gap between groups.
+    """Draw the dictionary as images in negative (dark is large), each on its own scale, with gaps between groups.
 
     Args:
         T_mean: features × components.
         image_shape: rows × columns of an image; their product is the number of features.
-        ax: where to draw; a new figure when left out.
-        order: the components to show, in this order; all when left out.
-        groups: a name for each component of T; neighbours in `order` of one name stand together under it.
-        ncols: images side by side at most; about 20, in lines of even length, when left out.
-        title: above it.
+        ax: axes to draw on; a new figure by default.
+        order: the components to show, in this order; all by default.
+        groups: a name for each component of T; adjacent components with the same name are grouped under it.
+        ncols: maximum number of images in a line; by default about 20, in lines of even length.
+        title: title of the axes.
     """
     T_mean = np.asarray(T_mean, float)
     if T_mean.ndim != 2 or T_mean.shape[0] != np.prod(image_shape):
@@ -50,15 +50,15 @@ def montage(
     ncols: int | None = None,
     title: str = "",
 ) -> Axes:
-    """Pictures in negative (dark is large), each on its own scale, a gap between groups.
+    """Draw pictures in negative (dark is large), each on its own scale, with gaps between groups.
 
     Args:
         pictures: components × height × width, blank where they are NaN.
-        ax: where to draw; a new figure when left out.
-        order: as in `dictionary_montage`, like the rest.
-        groups: a name for each picture.
-        ncols: pictures side by side at most.
-        title: above it.
+        ax: axes to draw on; a new figure by default.
+        order: the pictures to show, in this order; all by default.
+        groups: a name for each picture; adjacent pictures with the same name are grouped under it.
+        ncols: maximum number of pictures in a line; by default about 20, in lines of even length.
+        title: title of the axes.
     """
     pictures = trim(pictures)
     h, w = pictures.shape[1:]
@@ -85,7 +85,7 @@ def montage(
 
 
 def trim(pictures: ArrayLike) -> NDArray[np.floating]:
-    """Pictures without the lines and columns at their borders in which all are blank.
+    """Remove the rows and columns at the borders that are blank in all pictures.
 
     Args:
         pictures: components × height × width, blank where they are NaN.
@@ -97,7 +97,7 @@ def trim(pictures: ArrayLike) -> NDArray[np.floating]:
 
 
 def negative(picture: NDArray[np.floating]) -> NDArray[np.floating]:
-    """A picture over its largest value, for a map from white to black; NaN stays NaN."""
+    """Divide a picture by its largest value, for a map from white to black; NaN stays NaN."""
     scaled: NDArray[np.floating] = picture / (np.nanmax(picture) or 1)
     return scaled
 
@@ -112,18 +112,18 @@ def hinton_pictures(
     row_label: str = "label",
     column_label: str = "component, sorted by label",
 ) -> Axes:
-    """Hinton diagram with a component's picture, in negative, in place of each square: areas in proportion to values.
+    """Draw a Hinton diagram with pictures of components, in negative, as squares: areas are proportional to values.
 
     Pictures whose sides would be below a twentieth of the cell's are left out.
 
     Args:
         matrix: labels × components, nonnegative and finite.
         pictures: components × height × width, blank where they are NaN.
-        ax: where to draw; a new figure when left out.
-        rows: names of the rows; 0, 1, ... when left out.
-        title: above it.
-        row_label: beside it.
-        column_label: below it.
+        ax: axes to draw on; a new figure by default.
+        rows: names of the rows; 0, 1, ... by default.
+        title: title of the axes.
+        row_label: label of the rows.
+        column_label: label of the columns.
     """
     side, tiles = cell_sides(matrix), [negative(picture) for picture in trim(pictures)]
     R, K = side.shape
@@ -144,7 +144,7 @@ def hinton_pictures(
 
 
 def _places(names: list[str], ncols: int, w: int, h: int, *, titled: bool) -> list[tuple[int, int]]:
-    """Top left corners (y, x) of tiles that flow in lines of `ncols`; a group that does not fit begins a new line."""
+    """Return top left corners (y, x) of tiles in lines of `ncols`; a group that does not fit begins a new line."""
     line, gap = h + 1 + (max(4, h // 2) if titled else 0), max(2, w // 2)
     y, x, column, places = line - h, 1, 0, []
     for n, name in enumerate(names):

@@ -1,4 +1,4 @@
-"""Pictures of a fit. Each function draws on the `Axes` it is given, or on a new figure, and returns the `Axes`.
+"""Plots of a fit. Each function draws on the given `Axes`, or on a new figure, and returns the `Axes`.
 
 Figures are made without pyplot: no window opens, nothing is kept alive. `ax.figure.savefig(...)` writes them.
 """
@@ -24,7 +24,7 @@ from .montage import dictionary_montage
 
 
 def mean_by_group(V_mean: ArrayLike, membership: ArrayLike) -> NDArray[np.float64]:
-    """Mean |v| of every component in every group: groups × components, 0 for a group without samples.
+    """Return the mean |v| of every component in every group: groups × components, 0 for a group without samples.
 
     Args:
         V_mean: components × samples.
@@ -41,13 +41,13 @@ def mean_by_group(V_mean: ArrayLike, membership: ArrayLike) -> NDArray[np.float6
 
 
 def home_groups(V_mean: ArrayLike, membership: ArrayLike) -> NDArray[np.intp]:
-    """The group in which each component is most active on average; arguments as in `mean_by_group`."""
+    """Return the group in which each component is most active on average; arguments as in `mean_by_group`."""
     homes: NDArray[np.intp] = mean_by_group(V_mean, membership).argmax(axis=0)
     return homes
 
 
 def component_order(V_mean: ArrayLike, membership: ArrayLike) -> NDArray[np.intp]:
-    """Components sorted by home group, the most active of each first; arguments as in `mean_by_group`."""
+    """Sort components by home group, the most active of each first; arguments as in `mean_by_group`."""
     means = mean_by_group(V_mean, membership)
     return np.lexsort((-means.max(axis=0), means.argmax(axis=0)))
 
@@ -61,15 +61,15 @@ def hinton(
     row_label: str = "label",
     column_label: str = "component, sorted by label",
 ) -> Axes:
-    """Hinton diagram: a square for every entry, its area in proportion to the value, the largest filling its cell.
+    """Draw a Hinton diagram: a square for every entry, its area proportional to the value, the largest fills its cell.
 
     Args:
         matrix: labels × components, nonnegative and finite.
-        ax: where to draw; a new figure when left out.
-        rows: names of the rows; 0, 1, ... when left out.
-        title: above it.
-        row_label: beside it.
-        column_label: below it.
+        ax: axes to draw on; a new figure by default.
+        rows: names of the rows; 0, 1, ... by default.
+        title: title of the axes.
+        row_label: label of the rows.
+        column_label: label of the columns.
     """
     side = cell_sides(matrix)
     R, K = side.shape
@@ -89,17 +89,17 @@ def coefficients_by_label(
     title: str = "E[V], samples sorted by label",
     colorbar: bool = True,
 ) -> Axes:
-    """Heat map of E[V], the darker the larger: samples sorted by label, components by the label they serve most.
+    """Draw a heat map of E[V] (dark is large): samples sorted by label, components by the label they serve most.
 
     Shades end at the 99.5th percentile, so that a few large coefficients do not bleach the rest.
 
     Args:
         V_mean: components × samples.
         membership: samples × groups, as in `Data`; None leaves both axes in their order.
-        ax: where to draw; a new figure when left out.
-        group_names: names of the groups; 0, 1, ... when left out.
-        title: above it.
-        colorbar: whether the shades are explained beside it.
+        ax: axes to draw on; a new figure by default.
+        group_names: names of the groups; 0, 1, ... by default.
+        title: title of the axes.
+        colorbar: whether to draw a colour bar.
     """
     V_mean = np.asarray(V_mean, float)
     ax = new_axes(8, 4.5) if ax is None else ax
@@ -124,15 +124,15 @@ def coefficients_by_label(
 def bound_trace(
     elbo: ArrayLike, ax: Axes | None = None, *, label: str | None = None, title: str = "augmented bound"
 ) -> Axes:
-    """The bound after every sweep.
+    """Draw the bound after every sweep.
 
     The axis leaves out the first tenth, a steep climb, which would flatten all that follows.
 
     Args:
         elbo: one value per sweep, as in `Fit`.
-        ax: where to draw; a new figure when left out.
-        label: for the legend, when several are drawn on one `Axes`.
-        title: above it.
+        ax: axes to draw on; a new figure by default.
+        label: entry in the legend, for several traces on one `Axes`.
+        title: title of the axes.
     """
     elbo = np.asarray(elbo, float)
     ax = new_axes(6, 3.5) if ax is None else ax
@@ -150,7 +150,7 @@ def bound_trace(
 
 
 def _rates_by_group(fit: Fit, data: Data) -> NDArray[np.float64] | None:
-    """E[λ] where λ is components × groups, else None."""
+    """Return E[λ] where λ is components × groups, else None."""
     if fit.posterior.lam is None or not (fit.priors is None or is_grouped(fit.priors)):
         return None  # with one group λ of `Relevance` has that shape too
     rates: NDArray[np.float64] = np.asarray(fit.posterior.lam.mean, float)
@@ -158,17 +158,17 @@ def _rates_by_group(fit: Fit, data: Data) -> NDArray[np.float64] | None:
 
 
 def save_figures(folder: Path, fit: Fit, data: Data, image_shape: tuple[int, int] | None = None) -> list[Path]:
-    """Every picture that this fit allows, as PNG files in `folder`; returns their paths.
+    """Write every picture that this fit allows as PNG files in `folder`; return their paths.
 
     Args:
-        folder: made when it is not there.
-        fit: as `cavi.run` returns it.
-        data: what it was fitted to.
-        image_shape: rows × columns when samples are images; else the dictionary is not drawn.
+        folder: created if it does not exist.
+        fit: from `cavi.run`.
+        data: the data of the fit.
+        image_shape: rows × columns if samples are images; else the dictionary is not drawn.
     """
     T, V = np.asarray(fit.posterior.T.mean, float), np.asarray(fit.posterior.V.mean, float)
     names, order, home = data.names.group, np.arange(T.shape[1]), None
-    groups = data.membership if fit.posterior.z is None else fit.posterior.z  # where labels were unknown, as learned
+    groups = data.membership if fit.posterior.z is None else fit.posterior.z  # learned for unlabelled samples
     axes = {"bound": bound_trace(fit.elbo)}
     if groups is not None:
         order, home = component_order(V, groups), names[home_groups(V, groups)]

@@ -1,1 +1,1 @@
-"""The paper's experiments: which methods, which protocol, where results go, and how they are shown."""
+"""The paper's experiments: methods, protocol, results on disk, tables and figures."""

@@ -1,4 +1,4 @@
-"""The paper's figures: what a larger shape of λ does to coefficients and dictionaries, and accuracy against it."""
+"""The paper's figures: the effect of a larger shape of λ on coefficients, dictionaries and accuracy."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from ..drawing.plots import coefficients_by_label, hinton
 from .panels import Panel
 
 Pictures: TypeAlias = Callable[[NDArray[Any]], NDArray[np.floating]]
-STYLE: dict[Any, Any] = {"font.size": 8, "axes.linewidth": 0.6, "pdf.fonttype": 42}  # letters stay letters in the PDF
-MANY = 60  # components; more than that need a wider page
+STYLE: dict[Any, Any] = {"font.size": 8, "axes.linewidth": 0.6, "pdf.fonttype": 42}  # text stays text in the PDF
+MANY = 60  # components; more need a wider page
 FEW = 8  # labels whose components are drawn into a Hinton diagram if there are many
 COMPONENTS = "component, sorted by label"
-# Whose figures have numbers; other datasets' are like those of Yale, where the label is the person.
+# Figures with numbers in the paper; for other datasets the figures resemble those of Yale, where labels are persons.
 NUMBERS: dict[str, dict[str, int]] = {
     "yale": {"coefficients": 2, "hinton": 3, "relevance": 4, "dictionary": 5, "accuracy": 6, "features": 11},
     "orl": {"accuracy": 7},
@@ -35,22 +35,23 @@ NUMBERS: dict[str, dict[str, int]] = {
 
 
 def accuracy_curves(table: pd.DataFrame, ax: Axes | None = None, *, title: str = "") -> Axes:
-    """Mean accuracy against a_large, a line for each a_small; bars go from the worst to the best restart.
+    """Draw mean accuracy against a_large, a line for each a_small; bars go from the worst to the best restart.
 
-    All three are means over folds. Lines are a little apart, so that bars do not hide each other. Where other settings
-    vary as well, each combination has its line.
+    All three are means over folds. Lines are slightly shifted, so that bars do not hide each other. If other settings
+    vary as well, each combination has its own line.
 
     Args:
-        table: of one method, as from `results.by_fold`.
-        ax: where to draw; a new figure when left out.
-        title: above it.
+        table: results of one method, as from `results.by_fold`.
+        ax: axes to draw on; a new figure by default.
+        title: title of the axes.
     """
     missing = {"large", "mean", "min", "max", "settings"} - set(table)
     if missing or not len(table):
-        raise ValueError(f"expected results of nmf_gs, by fold; got none or a table without {', '.join(missing)}")
+        got = f"a table without {', '.join(sorted(missing))}" if missing else "an empty table"
+        raise ValueError(f"expected results of nmf_gs, by fold; got {got}")
     ax = new_axes(6, 4) if ax is None else ax
     settings = pd.DataFrame([json.loads(text) for text in table["settings"]], index=table.index).drop(columns="large")
-    # The paper's legend names a_small, whether it varies or not.
+    # The paper's legend shows a_small, whether it varies or not.
     named = [name for name in settings.columns if name == "small" or settings[name].map(repr).nunique() > 1]
     lines = list(table.groupby(settings.apply(lambda row: repr(row.tolist()), axis=1), sort=False))
     shapes = np.sort(table["large"].unique())
@@ -74,31 +75,31 @@ def accuracy_curves(table: pd.DataFrame, ax: Axes | None = None, *, title: str =
 
 
 def draw_coefficients(panel: Panel, ax: Axes, pictures: Pictures | None = None) -> Axes:
-    """Heat map of E[V], samples sorted by label."""
+    """Draw a heat map of E[V], samples sorted by label."""
     return coefficients_by_label(panel.V, panel.membership, ax, group_names=panel.names, title="", colorbar=False)
 
 
 def draw_hinton(panel: Panel, ax: Axes, pictures: Pictures | None = None) -> Axes:
-    """Hinton diagram of mean |v| per label and component."""
+    """Draw a Hinton diagram of mean |v| per label and component."""
     return hinton(panel.prevalence[:, panel.order], ax, rows=panel.names, column_label=COMPONENTS)
 
 
 def draw_relevance(panel: Panel, ax: Axes, pictures: Pictures | None = None) -> Axes:
-    """Hinton diagram of 1 / E[λ] per label and component."""
+    """Draw a Hinton diagram of 1 / E[λ] per label and component."""
     if panel.lam is None:
-        raise ValueError("expected a model with groups; got one without λ")
+        raise ValueError("expected a model with groups; got lam=None")
     return hinton(1 / panel.lam.T[:, panel.order], ax, rows=panel.names, column_label=COMPONENTS)
 
 
 def draw_dictionary(panel: Panel, ax: Axes, pictures: Pictures) -> Axes:
-    """The components in use as pictures, under the label in which they are most active."""
+    """Draw the components in use as pictures, under the label in which they are most active."""
     order = panel.order[panel.used[panel.order]]
-    ncols = 40 if len(order) > MANY else len(panel.V) // 2 + 2  # two lines, as groups stay together
+    ncols = 40 if len(order) > MANY else len(panel.V) // 2 + 2  # two lines, as groups are not split
     return montage(pictures(panel.T), ax, order=order, groups=panel.names[panel.homes], ncols=ncols)
 
 
 def draw_features(panel: Panel, ax: Axes, pictures: Pictures) -> Axes:
-    """Hinton diagram of mean |v| with the pictures of components in its cells."""
+    """Draw a Hinton diagram of mean |v| with the pictures of components in its cells."""
     few = panel.first(FEW) if len(panel.V) > MANY else panel  # else a picture is smaller than a letter
     values, images = few.prevalence[:, few.order], pictures(few.T[:, few.order])
     return hinton_pictures(values, images, ax, rows=few.names, column_label=COMPONENTS)
@@ -107,10 +108,10 @@ def draw_features(panel: Panel, ax: Axes, pictures: Pictures) -> Axes:
 class Kind(NamedTuple):
     """A kind of figure.
 
-    draw: a panel on axes.
-    what: is shown.
+    draw: function that draws a panel on axes.
+    what: description of what is shown.
     alone: whether the model without groups has a panel.
-    columns: panels side by side.
+    columns: number of panels in a row.
     """
 
     draw: Callable[[Panel, Axes, Any], Axes]
@@ -129,22 +130,22 @@ KINDS = {
 
 
 def effect(kind: str, panels: Sequence[Panel], pictures: Pictures | None = None, *, note: str = "") -> Figure:
-    """A figure of one kind, with panels a), b), … and their parameters below each.
+    """Draw a figure of one kind, with panels a), b), … and their parameters below each.
 
     Args:
         kind: one of `KINDS`.
         panels: as from `panels.panels`, in order.
-        pictures: features × n to n × height × width, as `Images.picture`; for dictionary and features.
-        note: what all panels have in common, below.
+        pictures: function from features × n to n × height × width, as `Images.picture`; for dictionary and features.
+        note: text below the figure, with the settings that all panels share.
     """
     if kind not in KINDS:
         raise ValueError(f"expected a figure out of {', '.join(KINDS)}; got {kind!r}")
     if pictures is None and kind in ("dictionary", "features"):
-        raise ValueError(f"expected samples that are images for a figure of {kind}; got others")
+        raise ValueError(f"expected samples that are images for a figure of {kind}; got pictures=None")
     draw, _, alone, columns = KINDS[kind]
     shown = [panel for panel in panels if alone or panel.lam is not None]
     many, words = len(panels[0].V) > MANY, max(len(str(name)) for name in panels[0].names) > 3
-    if (many and kind != "coefficients") or (words and kind == "hinton"):  # words need room beside each row
+    if (many and kind != "coefficients") or (words and kind == "hinton"):  # words need room to the left of each row
         columns = 1
     columns, page = min(columns, len(shown)), 10.0 if many else 7.2
     with mpl.rc_context(STYLE):
@@ -164,18 +165,18 @@ def effect(kind: str, panels: Sequence[Panel], pictures: Pictures | None = None,
 
 
 def title(kind: str, panel: Panel) -> str:
-    """What a figure of this kind shows of a fit.
+    """Return the title of a figure of this kind.
 
     Args:
         kind: one of `KINDS`.
-        panel: the fit, or one that is like it.
+        panel: a panel of the figure.
     """
     few = kind == "features" and len(panel.V) > MANY
     return KINDS[kind].what + (f", first {FEW} labels" if few else "")
 
 
 def _height(ax: Axes, right: float) -> float:
-    """Of axes that end at `right`, over their width."""
+    """Return height over width of axes that end at `right`."""
     (left, _), (bottom, top) = ax.get_xlim(), ax.get_ylim()
     aspect = ax.get_aspect()
     return 0.62 if aspect == "auto" else abs((top - bottom) / (right - left)) * float(aspect)
@@ -190,11 +191,11 @@ def _put_below(ax: Axes, text: str) -> None:
 
 
 def overview(shown: Sequence[tuple[str, Panel, Pictures]], *, note: str = "") -> Figure:
-    """One page: a column for each dataset, with its coefficients, Hinton diagrams and dictionary.
+    """Draw one page: a column for each dataset, with its coefficients, Hinton diagrams and dictionary.
 
     Args:
         shown: a heading, the fit, and its pictures, for each dataset.
-        note: below all of it, such as whose pictures these are.
+        note: text below the page, for example credits of the data.
     """
     with mpl.rc_context(STYLE):
         layout = ConstrainedLayoutEngine(h_pad=0.06, w_pad=0.1)
@@ -207,18 +208,18 @@ def overview(shown: Sequence[tuple[str, Panel, Pictures]], *, note: str = "") ->
                 only = f", first {FEW} labels" if kind == "dictionary" and few is not panel else ""
                 ax.set_title(title(kind, panel) + only, fontsize=8, loc="left")
             place: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points"}
-            # Not a title: all titles of axes stand on one line.
+            # Not a title, as all titles of axes are on the same line.
             column[0].annotate(heading, (0.5, 1), (0, 21), ha="center", fontsize=11, annotation_clip=False, **place)
         figure.supxlabel(note, fontsize=7.5, color="0.3")
     return figure
 
 
 def save_figure(figure: Figure, path: Path) -> list[Path]:
-    """The figure as PNG and as PDF, in which only images are made of pixels; returns both paths.
+    """Write a figure as PNG and as PDF, in which only images are rasterised; return both paths.
 
     Args:
-        figure: to write.
-        path: without a suffix; what follows a dot is part of the name.
+        figure: the figure.
+        path: path without a suffix; a dot is part of the name.
     """
     paths = [path.with_name(path.name + suffix) for suffix in (".png", ".pdf")]
     with mpl.rc_context(STYLE):
@@ -228,12 +229,12 @@ def save_figure(figure: Figure, path: Path) -> list[Path]:
 
 
 def draw_accuracy(table: pd.DataFrame, stem: Path, title: str) -> list[Path]:
-    """`accuracy_curves` as STEM_accuracy.png and STEM_accuracy.pdf; returns both paths.
+    """Write `accuracy_curves` as STEM_accuracy.png and STEM_accuracy.pdf; return both paths.
 
     Args:
-        table: of one method, as from `results.by_fold`.
-        stem: the beginning of the names; those of results without its suffix, say, which thus stay what they are.
-        title: above the curves.
+        table: results of one method, as from `results.by_fold`.
+        stem: the beginning of both paths, for example the file of results without its suffix.
+        title: title of the curves.
     """
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(6, 4), layout="constrained")
@@ -242,14 +243,14 @@ def draw_accuracy(table: pd.DataFrame, stem: Path, title: str) -> list[Path]:
 
 
 def number(dataset: str, kind: str) -> str:
-    """Which of the paper's figures this is, or is like.
+    """Return the number of the paper's figure that this figure reproduces or resembles.
 
     >>> number("yale", "dictionary"), number("orl", "dictionary")
     ('figure 5', 'like figure 5')
     """
     if kind in NUMBERS.get(dataset, {}):
         return f"figure {NUMBERS[dataset][kind]}"
-    # Where the label is what a face does, not whose it is, the paper shows JAFFE.
+    # Where the label is the expression, not the person, the paper shows JAFFE.
     like = NUMBERS["yale"] | (NUMBERS["jaffe"] if dataset in ("jaffe", "yale-condition") else {})
     return f"like figure {like[kind]}"
 

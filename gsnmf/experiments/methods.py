@@ -1,4 +1,4 @@
-"""The four methods of the paper: each learns a space from training samples, and maps samples into it."""
+"""The four methods of the paper: each learns a space from training samples and maps samples into it."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from ..inference.diagnostics import collapsed_bound
 from ..model import Data, Gamma, GroupSparse, Priors, as_data, label_driven
 
 Array: TypeAlias = NDArray[Any]
-COLLAPSED_DRAWS = 8  # rows of results have the standard error beside the estimate
+COLLAPSED_DRAWS = 8  # rows of results have the standard error along with the estimate
 
 
 class Space(NamedTuple):
-    """What a method has learned.
+    """A space learned by a method.
 
-    project: features × samples to components × samples, the same map for training and test samples.
-    sweeps: how many it made.
-    bound: the augmented bound, of a variational method.
-    made: the fit, what it was fitted to, and its priors, likewise.
+    project: map from features × samples to components × samples, the same for training and test samples.
+    sweeps: number of sweeps.
+    bound: the augmented bound of a variational method, else None.
+    made: the fit, data and priors of a variational method, else None.
     """
 
     project: Callable[[Array], Array]
@@ -38,9 +38,9 @@ class Space(NamedTuple):
     made: tuple[Fit, Data, Priors] | None = None
 
     def collapsed(self, seed: int) -> tuple[float, float] | None:
-        """The collapsed bound and its standard error; None without a bound.
+        """Return the collapsed bound and its standard error; None without a bound.
 
-        The same seed for several spaces leaves less noise in their differences.
+        Using the same seed for several spaces leaves less noise in their differences.
         """
         if self.made is None:
             return None
@@ -50,28 +50,28 @@ class Space(NamedTuple):
 
 
 def pca(X: Array, labels: Array, seed: int, *, rank: int) -> Space:
-    """Principal components, most significant first.
+    """Fit principal components, most significant first.
 
     Args:
         X: features × samples.
         labels: not used.
-        seed: not used: they do not depend on a start.
-        rank: how many components.
+        seed: not used: principal components do not depend on a start.
+        rank: number of components.
     """
     learned = PCA(rank, svd_solver="full").fit(X.T)
     return Space(lambda Y: learned.transform(Y.T).T)
 
 
 def nmf_kl(X: Array, labels: Array, seed: int, *, rank: int, l1: float, max_steps: int = 300) -> Space:
-    """scikit-learn's multiplicative updates of the KL divergence, with an L1 penalty on the coefficients.
+    """Fit NMF by scikit-learn's multiplicative updates of the KL divergence, with an L1 penalty on the coefficients.
 
     Args:
         X: features × samples.
         labels: not used.
-        seed: of the random start.
-        rank: how many components.
+        seed: seed of the random start.
+        rank: number of components.
         l1: the weight of the penalty, as scikit-learn scales it.
-        max_steps: iterations, all of which are made.
+        max_steps: number of iterations, all of which are made.
     """
     model = NMF(
         rank, solver="mu", beta_loss="kullback-leibler", init="random", random_state=seed, max_iter=max_steps, tol=0,
@@ -98,20 +98,20 @@ def nmf_vb(
     tol: float | None = None,
     accelerate: bool = False,
 ) -> Space:
-    """Cemgil's variational NMF: our engine, with Gamma priors on dictionary and coefficients.
+    """Fit Cemgil's variational NMF: our engine, with Gamma priors on dictionary and coefficients.
 
     Args:
         X: features × samples.
         labels: not used.
-        seed: of the random start.
-        rank: how many components.
+        seed: seed of the random start.
+        rank: number of components.
         a_t: shape of the dictionary's prior.
-        b_t: its scale.
+        b_t: scale of the dictionary's prior.
         a_v: shape of the coefficients' prior.
-        b_v: its scale.
-        max_steps: sweeps at most; all are made, as in the paper, unless there is a tol.
+        b_v: scale of the coefficients' prior.
+        max_steps: maximum number of sweeps; all are made, as in the paper, unless there is a tol.
         tol: as in `cavi.run`.
-        accelerate: likewise.
+        accelerate: as in `cavi.run`.
     """
     options = {"max_steps": max_steps, "tol": tol, "accelerate": accelerate}
     return _variational(as_data(X), Priors(Gamma(a_t, b_t), Gamma(a_v, b_v)), seed, rank=rank, **options)
@@ -134,23 +134,23 @@ def nmf_gs(
     tol: float | None = None,
     accelerate: bool = False,
 ) -> Space:
-    """The paper's model with its prior (11): components bound to classes.
+    """Fit the paper's model with its prior (11): components bound to classes.
 
     Args:
         X: features × samples.
         labels: one per sample: the groups.
-        seed: of the random start.
-        rank: how many components in all.
+        seed: seed of the random start.
+        rank: total number of components.
         a_t: shape of the dictionary's prior.
-        b_t: its scale.
+        b_t: scale of the dictionary's prior.
         small: shape of λ where a component is bound.
         large: shape of λ elsewhere.
-        scale: of λ.
-        lam_start: where λ starts: "prior", its prior mean as in the author's program, or "shape", its shape.
+        scale: scale of λ.
+        lam_start: initialisation of λ: "prior", its prior mean as in the author's program, or "shape", its shape.
         init: as in `cavi.run`.
-        max_steps: sweeps at most; all are made, as in the paper, unless there is a tol.
+        max_steps: maximum number of sweeps; all are made, as in the paper, unless there is a tol.
         tol: as in `cavi.run`.
-        accelerate: likewise.
+        accelerate: as in `cavi.run`.
     """
     if lam_start not in ("prior", "shape"):
         raise ValueError(f"expected lam_start to be 'prior' or 'shape'; got {lam_start!r}")
@@ -168,7 +168,9 @@ def _variational(data: Data, priors: Priors, seed: int, **options: Any) -> Space
         warnings.simplefilter("ignore", DeadComponentsWarning)  # sweeps over shapes go where components die
         fit: Fit = cavi.run(data, priors, key=jax.random.key(seed), **options)
     if not np.isfinite(fit.elbo[-1]):
-        raise ValueError(f"expected a finite bound with these settings, from seed {seed}; {fit.message}")
+        raise ValueError(
+            f"expected a finite bound with these settings, from seed {seed}; got {fit.elbo[-1]}: {fit.message}"
+        )
     T = np.asarray(fit.posterior.T.mean, float)
     return Space(partial(nnls, T), fit.num_steps, float(fit.elbo[-1]), (fit, data, priors))
 
@@ -177,10 +179,10 @@ METHODS: dict[str, Callable[..., Space]] = {"pca": pca, "nmf_kl": nmf_kl, "nmf_v
 
 
 def resolve(method: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """All settings of a method, those left out at their defaults, numbers of the kind they are meant to be.
+    """Return all settings of a method, with defaults filled in and numbers converted to their types.
 
     Args:
-        method: its name.
+        method: name of the method.
         settings: some of its settings by name.
 
     >>> resolve("pca", {"rank": 5})

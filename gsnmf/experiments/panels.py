@@ -1,4 +1,4 @@
-"""The fits that figures show: made once, saved, and read again whenever the same ones are asked for."""
+"""The fits that figures show: computed once, saved, and read again for the same settings and data."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ from .methods import METHODS
 from .presets import preset
 from .protocol import Problem, parts
 
-# Shapes of λ elsewhere than at a component's label: the same as there; labels share components; hardly any do. Of what
-# components explain, the label where each is most active has about a third, 0.85 and all on Yale, where λ starts at its
-# shape; 0.1, 0.7 and all on ORL; 0.65, 0.85 and all on digits. The presets are the second on Yale and the third on ORL
-# and digits, where components have one label each already and larger shapes change nothing.
+# Shapes of λ at labels other than a component's own: the first equals the shape at its own label, with the second
+# labels share components, with the third hardly any do. The label where a component is most active has this proportion
+# of what it explains: about a third, 0.85 and all on Yale, where λ starts at its shape; 0.1, 0.7 and all on ORL; 0.65,
+# 0.85 and all on digits. The presets are the second on Yale and the third on ORL and digits, where components have one
+# label each already and larger shapes change nothing.
 SHAPES: dict[str, tuple[float, ...]] = {
     "yale": (32, 8192, 131072),
     "yale-condition": (32, 8192, 131072),
@@ -38,12 +39,12 @@ SHAPES: dict[str, tuple[float, ...]] = {
 class Panel(NamedTuple):
     """One fit in a figure.
 
-    caption: its parameters, below it.
+    caption: text below the panel, with its parameters.
     T: features × components.
     V: components × samples, |E[V]|.
     lam: components × groups; None for a model without groups.
     membership: samples × groups.
-    names: of the groups.
+    names: names of the groups.
     used: whether each component explains anything.
     """
 
@@ -57,12 +58,12 @@ class Panel(NamedTuple):
 
     @property
     def order(self) -> NDArray[np.intp]:
-        """Components by the label in which they are most active, the most active first."""
+        """Components sorted by the label in which they are most active, the most active first."""
         return component_order(self.V, self.membership)
 
     @property
     def homes(self) -> NDArray[np.intp]:
-        """That label's number."""
+        """The index of the label in which each component is most active."""
         return home_groups(self.V, self.membership)
 
     @property
@@ -71,7 +72,7 @@ class Panel(NamedTuple):
         return mean_by_group(self.V, self.membership)
 
     def first(self, groups: int) -> Panel:
-        """The same with the first groups only: their samples, and components that are at home there."""
+        """Return the panel restricted to the first groups: their samples, and the components most active there."""
         inside = self.membership[:, :groups].any(axis=1)
         own = self.homes < groups
         lam = None if self.lam is None else self.lam[own, :groups]
@@ -84,15 +85,15 @@ class Panel(NamedTuple):
 def models(
     dataset: str, *, large: Sequence[float] | None = None, small: float | None = None, **changes: Any
 ) -> list[tuple[str, dict[str, Any]]]:
-    """Methods with their settings, one for each panel: nmf_gs with each `large`, then nmf_vb with as many components.
+    """Return methods and settings, one per panel: nmf_gs with each `large`, then nmf_vb with as many components.
 
-    The rest is as in the presets; nmf_vb makes as many sweeps as nmf_gs.
+    Other settings are as in the presets; nmf_vb makes as many sweeps as nmf_gs.
 
     Args:
-        dataset: one of those with presets.
-        large: shapes of λ where a component is not bound; `SHAPES` and the preset's when left out.
-        small: shape where it is; the preset's when left out.
-        changes: other settings of nmf_gs, such as lam_start and max_steps; None leaves the preset's.
+        dataset: a dataset with presets.
+        large: shapes of λ where a component is not bound; by default `SHAPES` and the preset's.
+        small: shape of λ where a component is bound; by default the preset's.
+        changes: other settings of nmf_gs, for example lam_start and max_steps; None keeps the preset's.
     """
     usual = preset(dataset, "nmf_gs")
     shapes = large or sorted({*SHAPES[dataset], usual["large"]})
@@ -109,14 +110,14 @@ def panels(
     seed: int,
     saved: list[Path] | None = None,
 ) -> list[Panel]:
-    """Fits to the first training part of the first cross-validation, read from the folder or made and saved there.
+    """Return fits to the first training part of the first cross-validation, read from the folder or computed and saved.
 
     Args:
         problem: the prepared dataset.
-        folder: of saved fits; it must exist.
+        folder: folder of saved fits; it must exist.
         wanted: as from `models`.
-        seed: of the random start.
-        saved: gets the path of each fit as soon as it is there, for when there is an interruption.
+        seed: seed of the random start.
+        saved: receives the path of each fit as soon as it is saved, in case of an interruption.
     """
     train, _ = parts(problem.labels)
     labels = problem.labels[train]
@@ -138,7 +139,7 @@ def panels(
 
 
 def fit_tag(problem: Problem, method: str, settings: Mapping[str, Any], seed: int) -> str:
-    """Of all that the numbers of a fit depend on: a fit of other data or with other settings has another name."""
+    """Return a hash of everything that a fit depends on: fits of other data or settings have other names."""
     of = {"data": problem.fingerprint, "method": method, "settings": dict(settings), "seed": seed}
     of |= {"version": __version__, "precision": jnp.zeros(()).dtype.name}
     shown = f"large{settings['large']:g}_" if "large" in settings else ""
@@ -146,7 +147,7 @@ def fit_tag(problem: Problem, method: str, settings: Mapping[str, Any], seed: in
 
 
 def caption(method: str, settings: Mapping[str, Any]) -> str:
-    """The method, and what tells its panel from others."""
+    """Return the caption of a panel: the method and its distinguishing settings."""
     name = rf"$\mathit{{{method.replace('_', chr(92) + '_')}}}$"
     if method == "nmf_gs":
         return rf"{name}, $a^\lambda_{{\mathrm{{large}}}} = {settings['large']:.7g}$"

@@ -12,12 +12,12 @@ from .methods import resolve
 
 @functools.cache
 def presets() -> dict[str, dict[str, dict[str, Any]]]:
-    """Settings by dataset and method."""
+    """Read settings by dataset and method."""
     return tomllib.loads(files(__package__).joinpath("presets.toml").read_text(encoding="utf-8"))
 
 
 def preset(dataset: str, method: str) -> dict[str, Any]:
-    """The settings of a method on a dataset.
+    """Return the settings of a method on a dataset.
 
     Args:
         dataset: digits, orl, yale, yale-condition or jaffe.

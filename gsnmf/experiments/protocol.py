@@ -1,4 +1,4 @@
-"""The paper's protocol: dictionaries on training folds, from several random starts; 1-NN by cosine on the others."""
+"""The paper's protocol: dictionaries from training folds, with several random starts; 1-NN by cosine on test folds."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ class Problem(NamedTuple):
 
     @property
     def fingerprint(self) -> str:
-        """Of the numbers and labels: results of other preparations are not mixed with these."""
+        """A hash of the numbers and labels: results of other preprocessing are not mixed with these."""
         labels = np.unique(self.labels, return_inverse=True)[1]
         parts = np.ascontiguousarray(self.X, np.float32).tobytes(), labels.astype(np.int64).tobytes()
         return hashlib.sha256(b"".join(parts)).hexdigest()[:12]
 
 
 class Plan(NamedTuple):
-    """How much is done.
+    """The amount of work of an experiment.
 
-    runs: cross-validations, each with folds of its own.
-    folds: parts of each.
-    use: how many of these parts are left out in turn; all of them, but in a quick look.
-    restarts: random starts of each method that has them.
-    validation: whether each start is also tried on a part of the training samples, to choose one: twice the work.
+    runs: number of cross-validations, each with its own folds.
+    folds: number of parts of each.
+    use: number of parts that are left out in turn; all of them, except in a quick run.
+    restarts: number of random starts of each method that has them.
+    validation: whether each start is also validated on a part of the training samples, to choose one: twice the work.
     bounds: whether collapsed bounds are estimated.
     """
 
@@ -68,12 +68,12 @@ FULL, QUICK = Plan(), Plan(runs=1, use=2, restarts=2)
 
 
 def tasks(problem: Problem, plan: Plan, methods: Sequence[tuple[str, Mapping[str, Any]]]) -> Iterator[dict[str, Any]]:
-    """Every fold of every method: what a row of results says before its outcome is known.
+    """Yield every fold of every method: a row of results without its outcome.
 
     Args:
-        problem: as prepared.
-        plan: how many.
-        methods: names with their settings; a name may come with several.
+        problem: the prepared dataset.
+        plan: numbers of runs, folds and restarts.
+        methods: names with their settings; a name may occur with several settings.
     """
     common = {"dataset": problem.name, "fingerprint": problem.fingerprint, "folds": plan.folds, "bounds": plan.bounds}
     common |= {"version": __version__, "precision": str(jnp.result_type(float))}
@@ -86,17 +86,18 @@ def tasks(problem: Problem, plan: Plan, methods: Sequence[tuple[str, Mapping[str
 
 
 def run_fold(X: NDArray[Any], labels: NDArray[Any], task: Mapping[str, Any]) -> dict[str, Any]:
-    """Learn from all folds but one, from every start, and classify that one.
+    """Learn from all folds except one, from every start, and classify the remaining fold.
 
     Args:
         X: features × samples.
         labels: one per sample.
         task: as from `tasks`.
 
-    Returns the task with its outcome, in numbers of test samples that are right: `correct`, for every start, by the
-    paper's classifier, and `roots`, with the cosine of square roots of coefficients in its place; `vote`, by the
-    majority of the starts; `cosine`, by the class that is nearest on average over the starts; `blend`, the same over
-    both cosines. With `validation` it is `chosen` alone: by the start that did best on samples set aside from training.
+    Returns the task with its outcome, in numbers of correctly classified test samples: `correct`, for every start, by
+    the paper's classifier, and `roots`, by the same classifier with the cosine of square roots of coefficients; `vote`,
+    by the majority of the starts; `cosine`, by the class that is nearest on average over the starts; `blend`, by the
+    class that is nearest on average over starts and both cosines. With `validation` it is only `chosen`: by the start
+    that did best on validation samples set aside from training.
     """
     train, test = parts(labels, task["folds"], task["run"], task["fold"])
     fold = _Fold(X, labels, train, test)
@@ -119,13 +120,13 @@ def run_fold(X: NDArray[Any], labels: NDArray[Any], task: Mapping[str, Any]) -> 
 
 
 def parts(labels: NDArray[Any], folds: int = 10, run: int = 0, fold: int = 0) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Places of the training and of the test samples.
+    """Return the indices of the training and of the test samples.
 
     Args:
-        labels: one per sample; parts have as many of each as can be.
-        folds: how many parts there are.
-        run: which of several ways of cutting.
-        fold: the part that is left out of training.
+        labels: one per sample; parts are stratified by label.
+        folds: number of parts.
+        run: index of the random partition.
+        fold: index of the part that is left out of training.
     """
     cuts = StratifiedKFold(folds, shuffle=True, random_state=run).split(labels, labels)
     train, test = next(itertools.islice(cuts, fold, None))
@@ -133,7 +134,7 @@ def parts(labels: NDArray[Any], folds: int = 10, run: int = 0, fold: int = 0) ->
 
 
 class _Fold(NamedTuple):
-    """Samples to learn from and samples to classify, as indices."""
+    """A fold: indices of training and of test samples."""
 
     X: NDArray[Any]
     labels: NDArray[Any]
@@ -141,25 +142,25 @@ class _Fold(NamedTuple):
     test: NDArray[np.intp]
 
     def cosines(self, space: Space) -> NDArray[Any]:
-        """Measures × test samples × classes, `both_cosines`.
+        """Return `both_cosines`, measures × test samples × classes.
 
-        Training samples enter the space by the same map as the others: E[V] is at hand, but has seen their labels.
+        Training samples enter the space by the same map as test samples: E[V] of the fit has seen their labels.
         """
         train, test = (space.project(self.X[:, part]) for part in (self.train, self.test))
         return both_cosines(train, self.labels[self.train], test)
 
     def right(self, scores: NDArray[Any]) -> int:
-        """How many test samples have their highest score at their class."""
+        """Return the number of test samples whose own class has the highest score."""
         return int(np.sum(np.unique(self.labels[self.train])[scores.argmax(axis=1)] == self.labels[self.test]))
 
 
 def seeds(task: Mapping[str, Any]) -> list[int]:
-    """One for each start; the same for all methods and settings."""
+    """Return one seed for each start; the same for all methods and settings."""
     return [100_000 * task["run"] + 1_000 * task["fold"] + restart for restart in range(task["restarts"])]
 
 
 def _learn(task: Mapping[str, Any], X: NDArray[Any], labels: NDArray[Any]) -> tuple[list[Space], list[float]]:
-    """A space from every start, and the seconds that took."""
+    """Return a space from every start, and the seconds each took."""
     spaces, seconds = [], []
     for seed in seeds(task):
         begin = time.perf_counter()
@@ -169,9 +170,9 @@ def _learn(task: Mapping[str, Any], X: NDArray[Any], labels: NDArray[Any]) -> tu
 
 
 def _chosen(task: Mapping[str, Any], fold: _Fold) -> dict[str, Any]:
-    """Of dictionaries learned from a part of the training samples, the one that classifies the other part best.
+    """Choose the start whose dictionary, learned from a part of the training samples, classifies the other part best.
 
-    Ties go to the higher bound. `validated`: how many of the samples set aside each start had right.
+    Ties go to the higher bound. `validated`: number of validation samples that each start classified correctly.
     """
     learn, held = (fold.train[part] for part in parts(fold.labels[fold.train], task["folds"] - 1, task["run"]))
     spaces, seconds = _learn(task, fold.X[:, learn], fold.labels[learn])
@@ -191,17 +192,17 @@ def run(
     backend: str = "loky",
     command: str = "",
 ) -> list[dict[str, Any]]:
-    """Make every fold that the file does not have yet, in parallel, and append each as soon as it is done.
+    """Run every fold that the file does not have yet, in parallel, and append each as soon as it is done.
 
     Args:
-        problem: as prepared.
-        plan: how many.
+        problem: the prepared dataset.
+        plan: numbers of runs, folds and restarts.
         methods: names with their settings.
-        path: the file; made when it is not there.
-        jobs: folds at a time.
-        backend: of joblib: "loky" (processes), "threading", "sequential", or one that is registered with it, such as
-            "dask". Not "multiprocessing", whose forks hang once JAX has begun.
-        command: noted in the file.
+        path: the file; created if it does not exist.
+        jobs: number of folds in parallel.
+        backend: joblib's "loky" (processes), "threading", "sequential", or a registered backend, for example "dask".
+            Not "multiprocessing", whose forks hang once JAX has started.
+        command: recorded in the file.
 
     Returns the rows of this plan, old and new.
     """
@@ -216,7 +217,7 @@ def run(
         with _one_thread_each(backend), parallel_config(backend=backend, n_jobs=jobs):
             pool = Parallel(return_as="generator_unordered")
             outcomes = pool(delayed(run_fold)(problem.X, problem.labels, task) for task in left)
-            every = 0.1 if sys.stderr.isatty() else 30  # seconds; a log wants fewer lines
+            every = 0.1 if sys.stderr.isatty() else 30  # seconds; a log needs fewer lines
             with tqdm(outcomes, total=len(wanted), initial=len(done), unit="fold", mininterval=every) as progress:
                 for row in progress:
                     append(path, row)
@@ -227,7 +228,7 @@ def run(
 
 @contextmanager
 def _one_thread_each(backend: str) -> Iterator[None]:
-    """New worker processes compute with one thread: several folds side by side keep the cores busy, without waiting."""
+    """Limit new worker processes to one thread: several folds in parallel keep the cores busy, without waiting."""
     if backend != "loky":
         yield
         return
@@ -243,7 +244,7 @@ def _one_thread_each(backend: str) -> Iterator[None]:
 
 
 def versions() -> dict[str, str]:
-    """Of what the numbers depend on."""
+    """Return the versions of the packages that the numbers depend on."""
     from importlib.metadata import version
 
     libraries = {name: version(name) for name in ("gsnmf", "jax", "numpy", "scipy", "scikit-learn")}

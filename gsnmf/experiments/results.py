@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-# What makes two folds the same piece of work: a run that was interrupted leaves out what is there already.
+# Fields that identify a fold: a resumed run skips the folds that the file has already.
 IDENTITY = (
     "dataset", "fingerprint", "version", "precision", "method", "settings", "run", "fold", "folds", "restarts",
     "validation", "bounds",
@@ -20,7 +20,7 @@ PREDICTORS = ("vote", "cosine", "blend", "chosen")
 
 
 def append(path: Path, row: Mapping[str, Any]) -> None:
-    """Add a row, and see that it is on the disk before anything else happens."""
+    """Append a row, and ensure that it is on the disk before returning."""
     with path.open("a+b") as file:
         file.seek(0, os.SEEK_END)
         whole = file.tell() == 0 or (file.seek(-1, os.SEEK_END), file.read())[1] == b"\n"
@@ -31,20 +31,20 @@ def append(path: Path, row: Mapping[str, Any]) -> None:
 
 
 def read(paths: Path | Sequence[Path]) -> list[dict[str, Any]]:
-    """All rows of one or several files; a row that was cut off is left out, so that its fold is computed again.
+    """Read all rows of one or several files; a row that was cut off is left out, so that its fold is computed again.
 
     Args:
-        paths: files as `append` makes them.
+        paths: files written by `append`.
     """
     rows = []
     for path in [paths] if isinstance(paths, Path) else paths:
         if not path.is_file():
-            raise ValueError(f"expected a file of results; got {path}, which is not there")
+            raise ValueError(f"expected a file of results; got {path}, which does not exist")
         for line in path.read_bytes().splitlines():
             try:
                 row = json.loads(line)
             except ValueError:
-                row = {"command": ""} if line.startswith(b'{"') else None  # as a crash leaves a row
+                row = {"command": ""} if line.startswith(b'{"') else None  # a row cut off by a crash
             if not isinstance(row, dict) or not ("command" in row or row.keys() >= set(IDENTITY)):
                 raise ValueError(
                     f"expected {path} to hold results of `gsnmf reproduce` or `gsnmf sweep`; got the line {line[:50]!r}"
@@ -54,19 +54,19 @@ def read(paths: Path | Sequence[Path]) -> list[dict[str, Any]]:
 
 
 def identity(row: Mapping[str, Any]) -> str:
-    """What tells this piece of work from others."""
+    """Return the text that identifies a fold of a run."""
     return json.dumps({name: row[name] for name in IDENTITY}, sort_keys=True)
 
 
 def by_fold(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """One line for each fold: its accuracies by restart summed up, and those of the predictors that do not peek.
+    """Tabulate one line for each fold: accuracies over restarts, and of predictors that do not use the test labels.
 
     Args:
-        rows: as `read` returns them.
+        rows: as returned by `read`.
 
-    Columns: the method and all settings; mean, max, min and mean square over restarts; roots, their mean with the
-    cosine of square roots; vote, cosine, blend, chosen, where they were computed; bound, collapsed, sweeps
-    and seconds, means over restarts, likewise.
+    Columns: the method and all settings; mean, max, min and mean square over restarts; roots, the mean with the cosine
+    of square roots; vote, cosine, blend and chosen, where they were computed; bound, collapsed, sweeps and seconds,
+    means over restarts, where they were computed.
     """
     chosen = {identity({**row, "validation": False}): row["chosen"] for row in rows if row["validation"]}
     lines = []

@@ -1,4 +1,4 @@
-"""Tables: ours beside the paper's, differences between methods, and what bounds say about accuracy."""
+"""Tables: our results next to the paper's, differences between methods, correlations of bounds with accuracy."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PAPER: dict[str, dict[str, tuple[float, float, int]]] = {
         "nmf_vb": (0.9780, 0.9511, 60),
         "nmf_gs": (0.9885, 0.9750, 160),
     },
-    "jaffe": {  # its nmf_kl row repeats that of Yale but for the dimension: see the errata page
+    "jaffe": {  # its nmf_kl row repeats that of Yale except for the dimension: see the errata page
         "pca": (0.9067, 0.9067, 18),
         "nmf_kl": (0.9267, 0.8690, 28),
         "nmf_vb": (0.9295, 0.8597, 14),
@@ -34,21 +34,21 @@ PAPER: dict[str, dict[str, tuple[float, float, int]]] = {
     },
 }
 MEANING = {
-    "max": "best of the restarts, which only the test labels can tell",
-    "mean": "over restarts",
-    "roots": "the same with the cosine of square roots of coefficients",
+    "max": "best of the restarts, which can be found only with the test labels",
+    "mean": "mean over restarts",
+    "roots": "mean over restarts, with the cosine of square roots of coefficients",
     "vote": "majority of the restarts",
     "cosine": "class nearest on average over the restarts",
-    "blend": "likewise, over both cosines",
-    "chosen": "restart chosen on samples set aside from training",
+    "blend": "class nearest on average over the restarts and both cosines",
+    "chosen": "restart chosen on validation samples set aside from training",
 }
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """One line for each method: its accuracies, means over folds with standard errors, beside the paper's.
+    """Tabulate one line for each method: mean accuracies over folds with standard errors, next to the paper's.
 
     Args:
-        rows: of one dataset, as `results.read` returns them.
+        rows: rows of one dataset, as returned by `results.read`.
     """
     folds = by_fold(rows)
     paper = PAPER.get(folds["dataset"].iloc[0], {})
@@ -66,19 +66,19 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
 
 
 def _with_error(values: NDArray[Any], expected: int) -> str:
-    """Mean and standard error; how many they are of, if some are missing."""
+    """Format mean and standard error, with the number of folds if some are missing."""
     error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan
     return f"{values.mean():.4f} ± {error:.4f}" + (f" ({len(values)} folds)" if len(values) < expected else "")
 
 
 def differences(rows: Sequence[Mapping[str, Any]], champion: str = "nmf_gs") -> pd.DataFrame:
-    """By how much one method is ahead of each other one, fold by fold: mean, standard error, corrected error.
+    """Tabulate paired differences of one method from each other over folds: mean, standard error, corrected error.
 
     Training parts of different folds overlap, so folds are not independent and the plain standard error is too
-    small. The corrected one is Nadeau and Bengio's: its variance has 1/n + 1/(folds − 1) in place of 1/n.
+    small. The corrected error is Nadeau and Bengio's: its variance has 1/n + 1/(folds − 1) in place of 1/n.
 
     Args:
-        rows: of one dataset, as `results.read` returns them.
+        rows: rows of one dataset, as returned by `results.read`.
         champion: the method that the others are compared with.
     """
     table = by_fold(rows)
@@ -98,13 +98,13 @@ def differences(rows: Sequence[Mapping[str, Any]], champion: str = "nmf_gs") -> 
 
 
 def correlations(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """Whether a higher bound means a better classifier: Spearman's rank correlations with accuracy.
+    """Tabulate Spearman's rank correlations of bounds with accuracy: does a higher bound mean a better classifier?
 
-    Across restarts: within each fold and setting, then averaged, with the standard error over them. Across priors:
-    of settings' mean bounds with their mean accuracies, where a method has three or more.
+    Across restarts: within each fold and setting, then averaged, with the standard error over folds and settings.
+    Across priors: between mean bounds and mean accuracies of settings, for methods with three settings or more.
 
     Args:
-        rows: as `results.read` returns them.
+        rows: as returned by `results.read`.
     """
     lines = []
     for name in ("bound", "collapsed"):

@@ -1,1 +1,1 @@
-"""Images made ready for factorisation."""
+"""Preprocessing of images for factorisation."""

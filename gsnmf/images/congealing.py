@@ -1,7 +1,7 @@
-"""Congealing: images of one kind are aligned by making their stack as orderly as possible.
+"""Congealing: alignment of images of one kind by minimising the entropy of their stack.
 
-Every image gets an affine transform of its own, such that the grey levels that one pixel takes across the images are
-spread as little as possible (Learned-Miller, 2006; Huang, Jain and Learned-Miller, 2007). Here by gradients.
+Every image gets its own affine transform, chosen so that the grey levels of one pixel across the images are spread as
+little as possible (Learned-Miller, 2006; Huang, Jain and Learned-Miller, 2007). Here the search is by gradients.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ MAX_POINTS = 1200  # pixels of an image that are compared while aligning
 class Congealed(NamedTuple):
     """Aligned images.
 
-    stack: samples × height × width; what came from beyond an image's border repeats its border.
+    stack: samples × height × width; pixels from beyond an image's border repeat its border.
     transforms: samples × 2 × 3, as `warp` takes them.
-    entropy: of what is compared, before the first step and after each.
+    entropy: entropy of the images compared, before the first step and after each.
     """
 
     stack: NDArray[np.floating]
@@ -41,11 +41,11 @@ class Congealed(NamedTuple):
 
 
 def affine(parameters: ArrayLike, radius: ArrayLike = 1.0) -> Array:
-    r"""The matrix (A t): A = rotation(θ) · ((1, k), (0, 1)) · diag(exp(sʸ), exp(sˣ)), t = radius · (tʸ, tˣ).
+    r"""Return the matrix (A t): A = rotation(θ) · ((1, k), (0, 1)) · diag(exp(sʸ), exp(sˣ)), t = radius · (tʸ, tˣ).
 
     Args:
         parameters: ... × 6: θ, k, sʸ, sˣ, tʸ, tˣ; all 0 is the identity.
-        radius: what translations are measured in, in pixels.
+        radius: unit of translations, in pixels.
 
     Returns:
         ... × 2 × 3.
@@ -60,7 +60,7 @@ def affine(parameters: ArrayLike, radius: ArrayLike = 1.0) -> Array:
 
 
 def warp(stack: ArrayLike, transforms: ArrayLike) -> NDArray[np.floating]:
-    """Images seen through affine transforms, by linear interpolation; borders are repeated outwards.
+    """Transform images affinely, by linear interpolation; borders are repeated outwards.
 
     new(p) = old(c + A (p − c) + t) at every pixel p = (row, column), with c the image's centre.
 
@@ -76,15 +76,15 @@ def warp(stack: ArrayLike, transforms: ArrayLike) -> NDArray[np.floating]:
 
 
 def stack_entropy(stack: ArrayLike, *, bins: int = 8, span: tuple[float, float] | None = None) -> float:
-    """How disorderly a stack of images is: the entropy of a pixel's grey level across images, from 0 to log `bins`.
+    """Return the mean entropy of a pixel's grey level across a stack of images, from 0 to log `bins`.
 
     Each grey level counts for the two nearest of `bins` levels, more for the nearer one; the entropy, in nats, is
     averaged over pixels with a Gaussian window, so that the centre counts most.
 
     Args:
         stack: samples × height × width.
-        bins: number of grey levels told apart.
-        span: the darkest and brightest grey level; None means those of the stack.
+        bins: number of grey levels distinguished.
+        span: the darkest and brightest grey level; None for the extremes of the stack.
     """
     _at_least("bins", bins, 2)
     images = as_stack(stack)
@@ -106,21 +106,21 @@ def congeal(
 ) -> Congealed:
     """Align images by lowering the entropy of their stack, from coarse to fine.
 
-    Adam on entropy + stiffness · mean(parameters²). The mean of the parameters over images is always subtracted, since
-    moving or shrinking all images alike is no alignment. Compared is local contrast, (x − mean) / deviation around each
-    pixel: faces differ more in complexion and light than in where the eyes are. Nothing is random. Of all steps that of
-    the lowest entropy is returned, so what is compared is never less orderly than before. The search is
-    local, and single images may settle in a wrong place: look at the result.
+    Adam minimises entropy + stiffness · mean(parameters²). The mean of the parameters over images is always subtracted,
+    since moving or shrinking all images together does not align them. Images are compared by their local contrast,
+    (x − mean) / deviation around each pixel: faces differ more in complexion and light than in the position of the
+    eyes. Nothing is random. The step with the lowest entropy is returned, so that the entropy of the compared images
+    never rises. The search is local, and single images may settle in a wrong place: look at the result.
 
     Args:
-        stack: samples × height × width, two images at least.
-        steps: in all, an equal share for each blur.
-        rate: step size of Adam at first, falling to 0; in radians, logarithms of scale, and half sizes of the image.
+        stack: samples × height × width, at least two images.
+        steps: total number of steps, divided equally among blurs.
+        rate: initial step size of Adam, falling to 0; in radians, logarithms of scale, and half sizes of the image.
         blur: standard deviations of the blur under which images are compared, one after the other, in half sizes.
-        contrast: standard deviation of the Gaussian that says what is local, in half sizes; 0 compares grey levels.
-        bins: levels told apart, as in `stack_entropy`.
-        stiffness: how strongly transforms are held near the identity.
-        mask: height × width, true where pixels are compared; None means everywhere.
+        contrast: standard deviation of the Gaussian that defines local contrast, in half sizes; 0 compares grey levels.
+        bins: number of grey levels distinguished, as in `stack_entropy`.
+        stiffness: strength of the penalty that keeps transforms near the identity.
+        mask: height × width, true where pixels are compared; None for all pixels.
         progress: whether to show a progress bar; None shows it in a terminal.
     """
     images = as_stack(stack)
@@ -156,7 +156,7 @@ def congeal(
 
 
 class _Settings(NamedTuple):
-    """Numbers that compiled code is given, so that changing them compiles nothing anew."""
+    """Numbers passed to compiled code as arguments, so that changing them needs no recompilation."""
 
     radius: float
     rate: float
@@ -168,7 +168,7 @@ class _Settings(NamedTuple):
 def _step(
     state: Any, smooth: Array, sharp: Array, points: Array, weights: Array, settings: _Settings, bins: int
 ) -> tuple[Any, Array]:
-    """One step of Adam on the blurred images, and the entropy of the sharp ones before it."""
+    """Make one step of Adam on the blurred images; return it with the entropy of the sharp images before it."""
     optimizer = Adam(lambda i: settings.rate * (1 - i / settings.steps))
 
     def disorder(parameters: Array, images: Array) -> Array:
@@ -183,12 +183,12 @@ def _step(
 
 
 def _centred(parameters: Array) -> Array:
-    """Parameters whose mean over images is 0."""
+    """Subtract the mean of the parameters over images."""
     return parameters - parameters.mean(0, keepdims=True)
 
 
 def _look(image: Array, transform: Array, points: Array) -> Array:
-    """An image at c + A (p − c) + t, for points p as rows."""
+    """Interpolate an image at c + A (p − c) + t, for points p as rows."""
     centre = (jnp.asarray(image.shape, transform.dtype) - 1) / 2
     source = (points - centre[None, :]) @ transform[:, :2].T + (centre + transform[:, 2])[None, :]
     return map_coordinates(image, [source[:, 0], source[:, 1]], order=1, mode="nearest")
@@ -196,12 +196,12 @@ def _look(image: Array, transform: Array, points: Array) -> Array:
 
 @jax.jit
 def _look_all(images: Array, transforms: Array, points: Array) -> Array:
-    """Images × points, few images at a time."""
+    """Interpolate all images, images × points, few images at a time."""
     return jax.lax.map(lambda pair: _look(pair[0], pair[1], points), (images, transforms), batch_size=32)
 
 
 def _local_contrast(images: NDArray[np.floating], width: float) -> NDArray[np.floating]:
-    """(x − mean) / (deviation + 0.03) for grey levels in 0..1, within ±2; the 0.03 keeps noise on flat areas small."""
+    """Return (x − mean) / (deviation + 0.03) for grey levels in 0..1, within ±2; 0.03 damps noise on flat areas."""
     if width == 0:
         return images
     local = partial(gaussian_filter, sigma=(0.0, width, width), mode="nearest")
@@ -211,7 +211,7 @@ def _local_contrast(images: NDArray[np.floating], width: float) -> NDArray[np.fl
 
 
 def _entropy(unit: Array, weights: Array, bins: int) -> Array:
-    """Σ_p w_p H_p for grey levels in 0..1, images × pixels."""
+    """Return Σ_p w_p H_p for grey levels in 0..1, images × pixels."""
     total = jnp.zeros_like(weights)
     for level in range(bins):  # one at a time: bins × images × pixels would fill the memory
         share = jnp.maximum(0, 1 - jnp.abs(unit * (bins - 1) - level)).mean(0)
@@ -220,25 +220,27 @@ def _entropy(unit: Array, weights: Array, bins: int) -> Array:
 
 
 def _points(shape: tuple[int, ...], stride: int) -> NDArray[np.float64]:
-    """Every stride-th pixel, rows × columns × 2, as far from one border as from the other."""
+    """Return every stride-th pixel, rows × columns × 2, centred between the borders."""
     rows, columns = (np.arange((n - 1) % stride // 2, n, stride, dtype=float) for n in shape)
     return np.stack(np.meshgrid(rows, columns, indexing="ij"), -1)
 
 
 def _window(points: NDArray[np.float64], mask: NDArray[np.bool_] | None = None) -> Array:
-    """Weights of points (rows × columns × 2) that add up to 1: a Gaussian of their distance to the centre."""
+    """Return weights of points (rows × columns × 2) that add up to 1: a Gaussian of their distance to the centre."""
     middle = (points[0, 0] + points[-1, -1]) / 2
     half = np.maximum(middle, 0.5)
     weights = np.exp(-(((points - middle) / half / WINDOW) ** 2).sum(-1) / 2)
     if mask is not None:
         weights = weights * mask[tuple(np.moveaxis(points, -1, 0).astype(int))]
         if not weights.any():
-            raise ValueError("expected a mask with pixels that are compared; got one too small for it")
+            raise ValueError(
+                f"expected a mask that is true at some of the pixels compared; got {mask.sum()} other pixels"
+            )
     return jnp.asarray((weights / weights.sum()).ravel())
 
 
 def _unit(images: NDArray[np.floating], span: tuple[float, float] | None) -> NDArray[np.floating]:
-    """Grey levels in 0..1."""
+    """Scale grey levels to 0..1."""
     low, high = (images.min(), images.max()) if span is None else span
     if images.min() < low or images.max() > high:
         raise ValueError(f"expected grey levels from {low} to {high}; got {images.min()} to {images.max()}")
@@ -249,7 +251,8 @@ def _as_mask(mask: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.bool_]:
     inside = np.asarray(mask)
     if inside.shape != shape or inside.dtype != bool or not inside.any():
         raise ValueError(
-            f"expected a mask of booleans of shape {shape}, true somewhere; got {inside.dtype} of {inside.shape}"
+            f"expected a mask of booleans of shape {shape}, true somewhere; "
+            f"got {inside.dtype} of shape {inside.shape}, true at {np.count_nonzero(inside)} pixels"
         )
     return inside
 

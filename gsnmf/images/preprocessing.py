@@ -1,4 +1,4 @@
-"""Images made ready for factorisation, as in the paper's section 3.1: small steps, each from `Images` to `Images`.
+"""Preprocessing of images as in the paper's section 3.1: small steps, each from `Images` to `Images`.
 
 >>> import numpy as np
 >>> faces = as_images(np.random.default_rng(0).integers(0, 256, (5, 40, 32)))
@@ -24,7 +24,7 @@ from ..model.validation import whole
 
 
 class Images(NamedTuple):
-    """Images of one size, and which of their pixels are features; build it with `as_images`.
+    """Images of one size, with a mask of the pixels that are features; build it with `as_images`.
 
     stack: samples × height × width.
     mask: height × width, true where a pixel counts.
@@ -39,10 +39,10 @@ class Images(NamedTuple):
         return self.stack[:, self.mask].T
 
     def picture(self, columns: ArrayLike) -> NDArray[np.floating]:
-        """Features put back where they belong, with NaN outside the mask.
+        """Return features as pictures, with NaN outside the mask.
 
         Args:
-            columns: one column (features) or several (features × n), such as a dictionary.
+            columns: one column (features) or several (features × n), for example a dictionary.
 
         Returns:
             height × width, or n × height × width.
@@ -59,7 +59,7 @@ Step: TypeAlias = Callable[[Images], Images]
 
 
 def as_images(images: ArrayLike | Dataset) -> Images:
-    """Images, all of whose pixels count.
+    """Build `Images` in which all pixels are features.
 
     Args:
         images: samples × height × width, or a dataset of images.
@@ -69,11 +69,11 @@ def as_images(images: ArrayLike | Dataset) -> Images:
 
 
 def pixels_of(image_shape: Any, num_features: int) -> NDArray[np.bool_]:
-    """Which pixels of an image are features, height × width of booleans.
+    """Return whether each pixel of an image is a feature, height × width of booleans.
 
     Args:
-        image_shape: height and width, if all pixels are; or height × width of booleans, such as `Images.mask`.
-        num_features: how many there are.
+        image_shape: height and width, if all pixels are features; or height × width of booleans, as `Images.mask`.
+        num_features: number of features.
 
     >>> pixels_of((2, 3), 6).shape
     (2, 3)
@@ -90,36 +90,36 @@ def pixels_of(image_shape: Any, num_features: int) -> NDArray[np.bool_]:
 
 
 def as_stack(stack: ArrayLike) -> NDArray[np.floating]:
-    """Images as floating-point numbers, samples × height × width; refuses anything else."""
+    """Return images as floating-point numbers, samples × height × width; raise for any other input."""
     images = np.asarray(stack)
     if images.ndim != 3 or 0 in images.shape or images.dtype.kind not in "biuf":
         raise ValueError(f"expected images × height × width; got {images.dtype} of shape {images.shape}")
     if not np.isfinite(images).all():
-        raise ValueError("expected finite grey levels; got NaN or infinity")
+        raise ValueError(f"expected finite grey levels; got {images[~np.isfinite(images)][0]}")
     return images.astype(float)
 
 
 def compose(*steps: Step) -> Step:
-    """One step that takes these, the first one first."""
+    """Compose several steps into one, applied in the given order."""
     return partial(_in_turn, steps)
 
 
 def apply(images: Images, *steps: Step) -> Images:
-    """What becomes of the images by these steps, the first one first."""
+    """Apply steps to images, in the given order."""
     return _in_turn(steps, images)
 
 
 @dataclass(frozen=True)
 class Resize:
-    """Images `factor` times as high and wide, rounded up as in MATLAB's imresize: half of 231 × 195 is 116 × 98.
+    """Resizing by a factor, rounded up as in MATLAB's imresize: half of 231 × 195 is 116 × 98.
 
-    Linear interpolation, after a Gaussian blur if images shrink. A pixel counts if the nearest one did.
+    Linear interpolation, after a Gaussian blur if images shrink. A pixel is a feature if the nearest one was.
     """
 
     factor: float
 
     def __call__(self, images: Images) -> Images:
-        """The step."""
+        """Apply the step."""
         if not isinstance(self.factor, (int, float)) or not (math.isfinite(self.factor) and self.factor > 0):
             raise ValueError(f"expected a factor above 0; got {self.factor!r}")
         resize = _skimage("transform").resize
@@ -130,34 +130,34 @@ class Resize:
         return Images(np.stack(stack), resize(images.mask, shape, order=0, anti_aliasing=False))
 
 
-@dataclass(frozen=True, eq=False)  # arrays do not compare to one truth
+@dataclass(frozen=True, eq=False)  # comparing arrays does not give a single boolean
 class Mask:
-    """Pixels count where `inside` (height × width, of booleans) is true, and where they counted before."""
+    """A mask: pixels stay features where `inside` (height × width, of booleans) is true."""
 
     inside: NDArray[np.bool_]
 
     def __call__(self, images: Images) -> Images:
-        """The step."""
+        """Apply the step."""
         inside = np.asarray(self.inside)
         if inside.shape != images.mask.shape or inside.dtype != bool:
             raise ValueError(
-                f"expected a mask of booleans of shape {images.mask.shape}; got {inside.dtype} of {inside.shape}"
+                f"expected a mask of booleans of shape {images.mask.shape}; got {inside.dtype} of shape {inside.shape}"
             )
         return images._replace(mask=_not_empty(images.mask & inside))
 
 
 @dataclass(frozen=True)
 class EllipseMask:
-    """Pixels count inside an ellipse in the middle: `height` and `width` are its diameters, as shares of the image's.
+    """A centred elliptical mask: `height` and `width` are its diameters, as proportions of the image's.
 
-    Both 1 is the largest ellipse that fits; a pixel is inside if its centre is.
+    With both 1 it is the largest ellipse that fits; a pixel is inside if its centre is.
     """
 
     height: float = 1.0
     width: float = 1.0
 
     def __call__(self, images: Images) -> Images:
-        """The step."""
+        """Apply the step."""
         if not all(isinstance(d, (int, float)) and d > 0 for d in (self.height, self.width)):
             raise ValueError(f"expected diameters above 0; got {self.height!r} and {self.width!r}")
         y, x = ((2 * np.arange(n) + 1 - n) / n for n in images.mask.shape)
@@ -167,16 +167,16 @@ class EllipseMask:
 
 @dataclass(frozen=True)
 class Equalise:
-    """Grey levels of every image such that each is taken equally often inside the mask, as whole numbers 0 to 255.
+    """Histogram equalisation of every image inside the mask, to whole numbers from 0 to 255.
 
-    New grey level: 255 × the share of pixels that are as dark or darker, by a histogram of `levels` bins. Pixels that
-    do not count become 0.
+    New grey level: 255 × the proportion of pixels that are as dark or darker, by a histogram of `levels` bins. Pixels
+    outside the mask become 0.
     """
 
     levels: int = 256
 
     def __call__(self, images: Images) -> Images:
-        """The step."""
+        """Apply the step."""
         whole("levels", self.levels, 2)
         equalise = partial(_skimage("exposure").equalize_hist, nbins=self.levels, mask=images.mask)
         stack = np.stack([np.round(255 * equalise(image)) for image in images.stack])
@@ -185,10 +185,10 @@ class Equalise:
 
 @dataclass(frozen=True)
 class Negative:
-    """Dark for bright: 255 − x, for grey levels from 0 to 255. Pixels that do not count become 0."""
+    """The negative, 255 − x, for grey levels from 0 to 255. Pixels outside the mask become 0."""
 
     def __call__(self, images: Images) -> Images:
-        """The step."""
+        """Apply the step."""
         matrix = images.matrix
         if matrix.min() < 0 or matrix.max() > 255:
             raise ValueError(f"expected grey levels from 0 to 255; got {matrix.min():g} to {matrix.max():g}")
@@ -197,7 +197,7 @@ class Negative:
 
 @dataclass(frozen=True)
 class Congeal:
-    """Images aligned to each other by `gsnmf.images.congealing.congeal`, which says what the numbers mean.
+    """Alignment of images by `gsnmf.images.congealing.congeal`, which documents the parameters.
 
     Only pixels inside the mask are compared; the mask stays where it is.
     """
@@ -210,7 +210,7 @@ class Congeal:
     stiffness: float = 2.0
 
     def __call__(self, images: Images) -> Images:
-        """The step."""
+        """Apply the step."""
         from .congealing import congeal
 
         return images._replace(stack=congeal(images.stack, mask=images.mask, **asdict(self)).stack)
@@ -231,8 +231,8 @@ class Prepared(NamedTuple):
 
     X: features × samples.
     labels: one per sample.
-    image: the images X is from, whose `picture` draws columns; None if samples are no images.
-    credit: whose data these are, and under which terms.
+    image: the images that X is from, whose `picture` draws columns; None if samples are not images.
+    credit: the owner of the data, and the terms of use.
     """
 
     X: NDArray[Any]
@@ -242,7 +242,7 @@ class Prepared(NamedTuple):
 
 
 def prepared(name: str, path: PathLike | None = None) -> Prepared:
-    """A dataset by its name, prepared as the paper does (3.1): `PIPELINES[name]`; leukemia as it is.
+    """Load a dataset by its name, preprocessed as in the paper (3.1): `PIPELINES[name]`; leukemia as it is.
 
     The paper shows masks for Yale and JAFFE and does not describe them: the ellipse is ours.
 
@@ -262,13 +262,13 @@ def _in_turn(steps: tuple[Step, ...], images: Images) -> Images:
         raise ValueError(f"expected Images, as made by as_images; got {type(images).__name__}")
     for step in steps:
         if isinstance(step, type) or not callable(step):
-            raise ValueError(f"expected steps such as Resize(0.5), one after the other; got {step!r}")
+            raise ValueError(f"expected steps, for example Resize(0.5), one after the other; got {step!r}")
     return reduce(lambda before, step: step(before), steps, images)
 
 
 def _not_empty(mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
     if not mask.any():
-        raise ValueError("expected a mask that leaves a pixel; got one that leaves none")
+        raise ValueError("expected a mask that leaves at least one pixel; got 0 pixels")
     return mask
 
 

@@ -1,4 +1,4 @@
-"""One self-contained page about a fit: numbers in `summary.py`, drawings in the files beside it, all in `page.py`."""
+"""A self-contained page about a fit: numbers in `summary.py`, the page in `page.py`, its parts in the other files."""
 
 from .page import report
 

@@ -1,4 +1,4 @@
-"""Plain charts as SVG: a histogram, bars with names, and the trace of a bound."""
+"""Charts as SVG: a histogram, bars with names, and the trace of a bound."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from .markup import Html, number, percent, shorten, tag
 
 WIDTH, HEIGHT, TOP, RIGHT, BOTTOM = 400, 226, 10, 12, 42  # of a chart, and the room around its axes
-POINTS = 500  # of a trace that are drawn
+POINTS = 500  # points of a trace that are drawn
 
 
 def scale(value: float, low: float, high: float, start: float, end: float) -> float:
-    """Where a value lies between start and end, as between low and high."""
+    """Map a value linearly from low … high to start … end."""
     return start + (end - start) * (value - low) / ((high - low) or 1.0)
 
 
@@ -29,19 +29,19 @@ class Axes(NamedTuple):
 
     @property
     def left(self) -> float:
-        """Where the y axis stands."""
+        """The position of the y axis."""
         return 14 + 7.6 * max((len(word) for _, word in self.ticks), default=0)
 
     def across(self, value: float) -> float:
-        """Where a value of x is."""
+        """Return the horizontal position of a value of x."""
         return scale(value, *self.x, self.left, WIDTH - RIGHT)
 
     def up(self, value: float) -> float:
-        """Where a value of y is."""
+        """Return the vertical position of a value of y."""
         return scale(value, *self.y, HEIGHT - BOTTOM, TOP)
 
     def draw(self, x_label: str, whole: bool) -> list[Html]:
-        """Horizontal lines with their values, values along the x axis and what they are."""
+        """Draw horizontal lines with their values, and values along the x axis with a label."""
         parts = []
         for tick, word in self.ticks:
             y = round(self.up(tick), 1)
@@ -65,7 +65,7 @@ def _chart(parts: list[Html], label: str, **more: str) -> Html:
 
 
 def histogram(values: NDArray[np.float64]) -> Html:
-    """How often values above 0 occur, in some 25 bins, of whole numbers if they are."""
+    """Draw a histogram of the values above 0, in about 25 bins, with whole-number edges for whole numbers."""
     values = values[values > 0]
     if not len(values):
         return tag("p", "All entries are 0.")
@@ -95,7 +95,7 @@ def histogram(values: NDArray[np.float64]) -> Html:
 
 
 def named_bars(names: Sequence[str], values: Sequence[float], words: Sequence[str], tips: Sequence[str]) -> Html:
-    """Bars with their names, one below the other."""
+    """Draw bars with their names, one below the other."""
     top = max(values, default=0) or 1.0
     rows = [
         tag(
@@ -112,19 +112,19 @@ def named_bars(names: Sequence[str], values: Sequence[float], words: Sequence[st
 
 
 def trace(elbo: NDArray[np.float64], what: str, unit: str) -> tuple[Html, dict[str, list[float]]]:
-    """The bound over sweeps, and the points of the line for those who hover.
+    """Draw the bound over sweeps; return the chart and the points of the line, shown on hovering.
 
-    The first tenth, a steep climb, is left out of the axis if that would flatten all that follows.
+    The first tenth, a steep climb, is left out of the axis if it would flatten all that follows.
 
     Args:
         elbo: one value per sweep.
-        what: it is.
-        unit: what a step is called.
+        what: name of the bound.
+        unit: name of a step.
     """
     places = np.unique(np.linspace(0, len(elbo) - 1, min(len(elbo), POINTS)).round().astype(int))
     places = places[np.isfinite(elbo[places])]
     if not len(places):
-        return tag("p", "No value of it is finite."), {"x": [], "y": []}
+        return tag("p", "No value of the bound is finite."), {"x": [], "y": []}
     shown = elbo[places]
     low, high = float(shown[len(shown) // 10 :].min()), float(shown.max())
     margin = 0.06 * (high - low) or abs(high) * 1e-3 or 1.0

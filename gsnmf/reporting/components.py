@@ -1,4 +1,4 @@
-"""What a report says of components: pictures or top features, Hinton diagrams, λ, coefficients, and a table."""
+"""Sections of a report about components: pictures or top features, Hinton diagrams, λ, coefficients, and a table."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Pictures = NDArray[np.floating] | None
 
 
 def controls(s: Summary, pictures: Pictures) -> Html:
-    """How components are sorted, and which are shown."""
+    """Return the controls that sort components and hide dead ones."""
     names = {"class": "class", "size": "size", "number": "number"}
     options = [tag("option", names[by], value=by) for by in s.orders]
     parts = [tag("label", "Sort components by ", tag("select", options, id="sort"))]
@@ -38,13 +38,13 @@ def controls(s: Summary, pictures: Pictures) -> Html:
 
 
 def describe(s: Summary, k: int) -> str:
-    """A component in a line."""
+    """Describe a component in a line."""
     home = "" if s.home is None else f", most active in {s.belongs(k)}"
     return f"component {k}{home}: {percent(s.share[k])} of ΣTV{'' if s.used[k] else ', dead: it explains nothing'}"
 
 
 def gallery(s: Summary, pictures: Pictures) -> Html:
-    """A card for every component: its picture, or the features it has most of."""
+    """Return a card for every component: its picture, or its largest features."""
     cards = []
     for k in s.orders.get("class", s.orders["size"]):
         shown = top_features(s, k) if pictures is None else component_picture(k, pictures, describe(s, k))
@@ -57,7 +57,7 @@ def gallery(s: Summary, pictures: Pictures) -> Html:
 
 
 def top_features(s: Summary, k: int) -> Html:
-    """The features with the largest E[t] of a component, as shares of its sum."""
+    """Return the features with the largest E[t] of a component, as proportions of its sum."""
     t = s.T[:, k]
     best = np.argsort(-t, kind="stable")[: min(TOP_FEATURES, len(t))]
     shares = t[best] / (t.sum() or 1)
@@ -67,9 +67,9 @@ def top_features(s: Summary, k: int) -> Html:
 
 
 def hinton(s: Summary, matrix: NDArray[Any], what: str, pictures: Pictures, name: str) -> Html:
-    """Hinton diagram, classes × components: areas in proportion to values, drawn by the components' pictures if any.
+    """Draw a Hinton diagram, classes × components: areas proportional to values, with components' pictures if any.
 
-    It is laid out anew in the browser when components are sorted, and on narrow screens has a row per component.
+    The browser lays it out again when components are sorted, and on narrow screens it has a row per component.
     """
     side = cell_sides(matrix)
     order = s.orders["class"]
@@ -121,9 +121,9 @@ def _use(k: int, width: float, height: float) -> Html:
 
 
 def relevance(s: Summary, pictures: Pictures) -> tuple[Html, dict[str, Any] | None]:
-    """Rows for λ with intervals, one per component, and the numbers that the script puts there for the class chosen."""
+    """Return rows for λ with intervals, one per component, and the numbers that the script shows for a chosen class."""
     if s.lam is None:
-        raise ValueError("expected a fit with λ; got one without")
+        raise ValueError("expected a fit with λ; got lam=None")
     mean, low, high = s.lam
     if s.lam_axes[0] != "component" or s.lam_axes[1] == "sample":
         words = f"λ has {mean.size:,} entr{'y' if mean.size == 1 else 'ies'}, not one per component: "
@@ -156,7 +156,7 @@ def relevance(s: Summary, pictures: Pictures) -> tuple[Html, dict[str, Any] | No
 
 
 def heat(s: Summary) -> tuple[Html, dict[str, Any]]:
-    """A canvas for E[V], samples sorted by class, and the coefficients in 255 shades that fill it in the browser."""
+    """Return a canvas for E[V], samples sorted by class, and the coefficients in 255 shades that fill it."""
     index = s.label_index
     chosen = np.arange(len(index))
     if len(index) > MOST:
@@ -177,9 +177,9 @@ def heat(s: Summary) -> tuple[Html, dict[str, Any]]:
 
 
 def table(s: Summary) -> Html:
-    """The numbers behind the pictures."""
+    """Return a table of the numbers shown in the pictures."""
     lam = s.lam if s.lam is not None and s.lam_axes[0] == "component" and s.lam_axes[1] != "sample" else None
-    heads = ["component", "in use", "share of ΣTV"]
+    heads = ["component", "in use", "proportion of ΣTV"]
     heads += [] if s.means is None else ["class", "mean v there"]
     heads += [] if lam is None else ["E[λ]" if lam.mean.shape[1] == 1 else "E[λ] there", f"{percent(PROB)} interval"]
     rows = []

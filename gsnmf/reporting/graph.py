@@ -1,4 +1,4 @@
-"""The model as a graph: sites, arrows and plates as NumPyro finds them in the model itself, laid out and drawn here."""
+"""The graph of the model: sites, arrows and plates as NumPyro finds them in the model, laid out and drawn here."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ ROLES = {
     "T": "dictionary, features × components",
     "V": "coefficients, components × samples",
     "lam": "rates of the coefficients",
-    "X": "what was observed, features × samples",
+    "X": "observations, features × samples",
     "z": "labels",
-    "pi": "shares of the labels",
+    "pi": "proportions of the labels",
 }
-GRID = 4  # places of a node: so many columns and rows
+GRID = 4  # columns and rows in which nodes are placed
 STEP = (132, 100)
 RADIUS = 22
 SHARES = np.linspace(0, 1, 25)  # places along an arrow that names of plates keep away from
@@ -31,12 +31,12 @@ Place = tuple[int, int]
 
 
 class Graph(NamedTuple):
-    """What depends on what.
+    """A directed graph of the model's sites.
 
-    parents: of every site, those it depends on.
-    laws: of every site, the name of its distribution.
-    plates: sites on every plate.
-    observed: sites that were.
+    parents: the sites that each site depends on.
+    laws: the name of each site's distribution.
+    plates: the sites on each plate.
+    observed: the observed sites.
     """
 
     parents: Mapping[str, Sequence[str]]
@@ -46,7 +46,7 @@ class Graph(NamedTuple):
 
 
 def model_graph(data: Data, priors: Priors, rank: int) -> Graph:
-    """The graph of the NumPyro model of these data and priors."""
+    """Return the graph of the NumPyro model of these data and priors."""
     found = get_model_relations(group_sparse_nmf, (data, priors, rank))
     plates: dict[str, list[str]] = {}
     for name, sites in found["plate_sample"].items():  # NumPyro has a plate twice if it is entered twice
@@ -55,7 +55,7 @@ def model_graph(data: Data, priors: Priors, rank: int) -> Graph:
 
 
 def layout(graph: Graph) -> dict[str, Place]:
-    """Columns and rows of sites such that arrows go down and no plate covers a site that is not on it.
+    """Find columns and rows of sites so that arrows go down and no plate covers a site that is not on it.
 
     All placements on a small grid are tried, and the one with the shortest arrows and smallest plates is taken.
     """
@@ -66,7 +66,7 @@ def layout(graph: Graph) -> dict[str, Place]:
             best = cost, dict(places)
     if best[1]:
         return best[1]
-    return {site: (n % 2, n) for n, site in enumerate(graph.parents)}  # there is none: plates will cover too much
+    return {site: (n % 2, n) for n, site in enumerate(graph.parents)}  # no layout found: plates will cover too much
 
 
 def _placements(todo: list[str], graph: Graph, places: dict[str, Place]) -> Iterator[dict[str, Place]]:
@@ -110,11 +110,11 @@ def _cost(graph: Graph, places: Mapping[str, Place]) -> float:
 
 
 def draw(graph: Graph, sizes: Mapping[str, int]) -> Html:
-    """The graph as SVG: observed sites grey, plates with the numbers of what is on them.
+    """Draw the graph as SVG: observed sites grey, plates with their sizes.
 
     Args:
-        graph: as from `model_graph`.
-        sizes: of plates.
+        graph: from `model_graph`.
+        sizes: sizes of plates.
     """
     places = layout(graph)
     centres = {site: (64 + STEP[0] * x, 54 + STEP[1] * y) for site, (x, y) in places.items()}
@@ -144,7 +144,7 @@ def draw(graph: Graph, sizes: Mapping[str, int]) -> Html:
 def _plate(
     label: str, sites: Sequence[str], centres: Mapping[str, tuple[int, int]], n: int, taken: list[Any]
 ) -> tuple[Html, tuple[float, float, float, float]]:
-    """A box around its sites, its name where it is least in the way of what is taken; and the ends of the box."""
+    """Draw a plate around its sites, its name where it overlaps least with what is taken; return it with its ends."""
     x, y = zip(*(centres[site] for site in sites), strict=True)
     room = RADIUS + 16 + 5 * n  # so that edges of plates do not lie on each other
     left, top, right, bottom = min(x) - room, min(y) - room, max(x) + room, max(y) + room
@@ -178,7 +178,7 @@ def _node(site: str, centre: tuple[int, int], observed: bool) -> Html:
 
 
 def stated(graph: Graph, priors: Priors) -> list[tuple[str, str, str]]:
-    """Of every site its letter, its distribution with parameters, and what it is."""
+    """Return the letter, the distribution with parameters, and the role of every site."""
     priors = canonical(priors)
     own = {"T": priors.dictionary, "V": priors.coefficients, "lam": priors.coefficients.hyperprior}
     rows = []
@@ -192,7 +192,7 @@ def stated(graph: Graph, priors: Priors) -> list[tuple[str, str, str]]:
 
 
 def parameters(prior: Gamma | Given) -> str:
-    """A prior in a line, a matrix of parameters by its values or their range.
+    """Describe a prior in a line, a matrix of parameters by its values or their range.
 
     >>> parameters(Gamma(np.array([[32.0, 256.0]]), 20.0))
     'Gamma, shape 32 or 256, scale 20'

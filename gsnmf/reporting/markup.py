@@ -1,4 +1,4 @@
-"""HTML by function calls, in which text cannot become markup: whatever is not `Html` already is escaped."""
+"""HTML by function calls, in which text cannot become markup: everything that is not `Html` is escaped."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ DRAWN = ("circle", "image", "line", "path", "rect", "use")
 
 
 class Html(str):
-    """Text that is markup; plain text becomes it by `escape`, or as a child of a `tag`."""
+    """Text that is markup; plain text becomes markup by `escape`, or as a child of a `tag`."""
 
     __slots__ = ()
 
 
 def escape(value: Any) -> Html:
-    """Any value as text of a page.
+    """Escape any value as text of a page.
 
     >>> escape("<b> & 'c'")
     '&lt;b&gt; &amp; &#x27;c&#x27;'
@@ -27,11 +27,11 @@ def escape(value: Any) -> Html:
     if isinstance(value, (list, tuple)):
         return Html("".join(map(escape, value)))
     text = "" if value is None else str(value)
-    return Html(html.escape(text.encode("utf-8", "replace").decode("utf-8")))  # half a surrogate pair is no text
+    return Html(html.escape(text.encode("utf-8", "replace").decode("utf-8")))  # half a surrogate pair is not valid text
 
 
 def tag(name: str, *children: Any, **attributes: Any) -> Html:
-    """An element. Attributes lose a trailing underscore, others become hyphens; False and None are left out.
+    """Return an element. Attributes lose a trailing underscore, others become hyphens; False and None are left out.
 
     >>> tag("p", "a < b", tag("b", 1), class_="x", data_k=0)
     '<p class="x" data-k="0">a &lt; b<b>1</b></p>'
@@ -51,13 +51,13 @@ def tag(name: str, *children: Any, **attributes: Any) -> Html:
 
 
 def embed(value: Any) -> Html:
-    """JSON for a script element, in which nothing can end that element."""
+    """Encode a value as JSON for a script element, so that nothing in it can end that element."""
     text = json.dumps(value, separators=(",", ":"), allow_nan=False)
     return Html(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 
 
 def number(value: float) -> str:
-    """A number to read: four digits, thousands apart.
+    """Format a number for reading: four digits, with separators of thousands.
 
     >>> number(1234567.8), number(0.012344), number(-30), number(-0.0), number(1e12)
     ('1,234,568', '0.01234', '−30', '0', '1e+12')
@@ -68,7 +68,7 @@ def number(value: float) -> str:
 
 
 def percent(share: float) -> str:
-    """A share of 1 in percent.
+    """Format a proportion in percent.
 
     >>> percent(0.123), percent(0.00001), percent(1)
     ('12.3 %', '< 0.1 %', '100 %')
@@ -80,6 +80,6 @@ def percent(share: float) -> str:
 
 
 def shorten(name: Any, length: int = 18) -> str:
-    """A name that fits."""
+    """Shorten a name to a length."""
     text = str(name)
     return text if len(text) <= length else text[: length - 1] + "…"

@@ -145,7 +145,7 @@
     showTip(`${svg.dataset.unit} ${sweep[best]}: ${minus(value[best].toLocaleString("en", { maximumFractionDigits: 2 }))}`, event.clientX, event.clientY);
   }
 
-  // λ on a logarithmic axis that has all intervals of the class chosen, but for dead components.
+  // λ on a logarithmic axis that has all intervals of the chosen class, except those of dead components.
   let lamClass = -1;
   function drawLam() {
     if (!data.lam) return;

@@ -26,7 +26,7 @@ from .pictures import as_pictures, symbols
 from .summary import PROB, Summary, examples, guesses, summarise
 
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-LIGHT = 0.2  # images with a smaller share of zeros are no strokes on paper: their large values are shown light
+LIGHT = 0.2  # images with a smaller proportion of zeros are not strokes on paper: their large values are shown light
 
 
 def report(
@@ -40,17 +40,17 @@ def report(
     seconds: float | None = None,
     khat: bool = False,
 ) -> str:
-    """One self-contained HTML page about a fit, which asks no network for anything.
+    """Make a self-contained HTML page about a fit, without any network requests.
 
     Args:
-        fit: of `cavi.run` or `svi.run`.
-        data: what it was fitted to.
-        priors: those it was made with; the fit's own when left out.
+        fit: from `cavi.run` or `svi.run`.
+        data: the data of the fit.
+        priors: the priors of the fit; by default the fit's own.
         image_shape: height and width if samples are images, or height × width of booleans, true at the pixels that are
-            features (`Images.mask`). Left out, features are listed by name.
-        title: of the page.
-        path: a file to write it to, as well.
-        seconds: that the fit took, if it should say so.
+            features (`Images.mask`). By default, features are listed by name.
+        title: title of the page.
+        path: a file to which the page is also written.
+        seconds: duration of the fit, to be shown on the page.
         khat: whether to draw from q for k̂, which takes as long as a thousand evaluations of the model.
 
     Returns the page.
@@ -82,24 +82,23 @@ def _check(fit: Any, data: Any) -> None:
     T, V = (np.asarray(q.mean) for q in fit.posterior[:2])
     if data.X.shape != (len(T), V.shape[1]) or fit.data not in (None, fingerprint(data)):
         raise ValueError(
-            f"expected the data that the fit was made from, {len(T)} features × {V.shape[1]} samples; "
-            f"got others, of shape {data.X.shape}"
+            f"expected the data of the fit, {len(T)} features × {V.shape[1]} samples; got data of shape {data.X.shape}"
         )
     if not (np.isfinite(T).all() and np.isfinite(V).all()):
-        raise ValueError("expected a fit whose factors are finite; got one that went wrong: " + fit.message)
+        raise ValueError(f"expected a fit whose factors are finite; got a failed fit: {fit.message}")
 
 
 def psis_of(fit: Fit, data: Data, priors: Priors | None) -> float:
-    """k̂ of the fit, by a key of its own; refuses a fit without priors."""
+    """Return k̂ of the fit, with a key of its own; raise for a fit without priors."""
     import jax
 
     if priors is None:
-        raise ValueError("expected priors with khat; got none")
+        raise ValueError("expected priors with khat=True; got priors=None")
     return psis(fit, data, priors, key=jax.random.key(rank_of(fit.posterior)))
 
 
 def _body(s: Summary, pixels: Any, seconds: float | None, khat: float | None) -> dict[str, Html]:
-    """All sections, links to them, and the numbers that the script needs."""
+    """Return all sections, links to them, and the numbers that the script needs."""
     draw = None if pixels is None else partial(as_pictures, pixels=pixels)
     pictures = None if draw is None else draw(s.T)
     name = sections.BOUNDS[s.fit.bound][0]
@@ -117,7 +116,7 @@ def _body(s: Summary, pixels: Any, seconds: float | None, khat: float | None) ->
     if found is not None:
         parts["Classes in coefficient space"] = samples.confusion_section(s, found)
     if s.fit.posterior.z is not None and not s.data.known.all():
-        parts["Labels that were unknown"] = samples.unknown_section(s)
+        parts["Unlabelled samples"] = samples.unlabelled_section(s)
     body = [
         tag("section", tag("h2", heading, id=f"heading-{n}"), content, id=f"part-{n}", aria_labelledby=f"heading-{n}")
         for n, (heading, content) in enumerate(parts.items())
@@ -137,26 +136,24 @@ def _body(s: Summary, pixels: Any, seconds: float | None, khat: float | None) ->
 
 
 def _components(s: Summary, pictures: components.Pictures, lam: Html | None, canvas: Html) -> list[Any]:
-    """All about components, below the controls that sort them."""
+    """Return the blocks about components, below the controls that sort them."""
     what = (
         "E[T] as pictures, each on its own scale"
         if pictures is not None
-        else "The features with the largest E[t] of each component, as shares of its Σ t"
+        else "The features with the largest E[t] of each component, as proportions of its Σ t"
     )
-    dead = (
-        "A component is dead if what it is allotted of the counts is less than half of what it is expected to cause. "
-    )
+    dead = "A component is dead if the counts allocated to it are less than half of those it is expected to cause. "
     blocks = [
         components.controls(s, pictures),
         _block(
-            "Dictionary", f"{what}. In percent: the component's share of ΣTV. {dead}", components.gallery(s, pictures)
+            "Dictionary", f"{what}. In percent: the component's part of ΣTV. {dead}", components.gallery(s, pictures)
         ),
     ]
     if s.means is not None:
         blocks.append(
             _block(
                 "Mean coefficients by class",
-                "A Hinton diagram: areas are in proportion to the mean of E[v] over the samples of a class.",
+                "A Hinton diagram: areas are proportional to the mean of E[v] over the samples of a class.",
                 components.hinton(s, s.means, "mean coefficient", pictures, "hinton-v"),
             )
         )
@@ -167,13 +164,13 @@ def _components(s: Summary, pictures: components.Pictures, lam: Html | None, can
                 _block("1/E[λ] by class", "The size of coefficients that the learned prior expects.", inverse)
             )
         many = s.lam_axes == ("component", "group")
-        note = " Pale points: E[λ] of other classes, as far as the axis goes." if many else ""
+        note = " Pale points: E[λ] of other classes, within the range of the axis." if many else ""
         words = (
             f"E[λ] with its {percent(PROB)} interval under q, on a logarithmic axis; small λ, large coefficients.{note}"
         )
         blocks.append(_block("Relevance λ", words, lam))
     sort = "samples sorted by class" if s.home is not None else "samples in their order"
-    blocks.append(_block("Coefficients", f"E[V], the darker the larger, {sort}; point at it for values.", canvas))
+    blocks.append(_block("Coefficients", f"E[V], dark is large, {sort}; hover for values.", canvas))
     return [*blocks, components.table(s)]
 
 
@@ -182,7 +179,7 @@ def _block(heading: str, words: str, content: Html) -> Html:
 
 
 def _fill(title: str, parts: dict[str, Html]) -> str:
-    """The template with everything in it. Scripts other than ours are forbidden to run, as is every request."""
+    """Fill the template; a content security policy forbids every request, and all scripts except our own."""
     template, style, script = (
         files(__package__).joinpath(f"page.{end}").read_text("utf-8") for end in ("html", "css", "js")
     )
@@ -193,7 +190,7 @@ def _fill(title: str, parts: dict[str, Html]) -> str:
 
 
 def _write(path: Path, page: str) -> None:
-    """The file appears whole or not at all."""
+    """Write the page, so that the file appears whole or not at all."""
     if not path.parent.is_dir():
         raise ValueError(f"expected a folder that exists; got {path.parent}")
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")

@@ -1,4 +1,4 @@
-"""Arrays as small PNG files within the page."""
+"""Pictures of a report: arrays as small PNG files within the page."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ..drawing.montage import trim
 from ..images.preprocessing import Images
 from .markup import Html, tag
 
-LONGEST = 112  # pixels of a picture's longer side; larger ones are scaled down
-SMALL = 40  # pictures up to so many pixels are drawn with their pixels seen
+LONGEST = 112  # pixels of a picture's longer side; larger pictures are scaled down
+SMALL = 40  # pictures up to this many pixels are drawn with visible pixels
 
 
 def as_pictures(columns: Any, pixels: NDArray[np.bool_]) -> NDArray[np.floating]:
-    """Columns as pictures, n × height × width, without borders that are blank in all; NaN where there is no feature.
+    """Return columns as pictures, n × height × width, without borders that are blank in all; NaN outside features.
 
     Args:
         columns: features × n.
@@ -30,11 +30,11 @@ def as_pictures(columns: Any, pixels: NDArray[np.bool_]) -> NDArray[np.floating]
 
 
 def data_uri(picture: NDArray[np.floating], top: float) -> str:
-    """A picture as PNG in negative, white at 0 and black at `top`; transparent where it is NaN.
+    """Encode a picture as PNG in negative, white at 0 and black at `top`; transparent where it is NaN.
 
     Args:
         picture: height × width, nonnegative.
-        top: what is black; whatever is above is too.
+        top: the value from which on pixels are black.
     """
     seen = np.isfinite(picture)
     dark = np.clip(np.where(seen, picture, 0) / (top or 1.0), 0, 1)
@@ -44,7 +44,7 @@ def data_uri(picture: NDArray[np.floating], top: float) -> str:
         size = max(1, round(shrink * picture.shape[1])), max(1, round(shrink * picture.shape[0]))
         grey, alpha = (layer.resize(size, Image.Resampling.BOX) for layer in (grey, alpha))
     cover = np.asarray(alpha)
-    ink = np.divide(np.asarray(grey), cover, out=np.zeros_like(cover), where=cover > 0)  # of what is seen of a pixel
+    ink = np.divide(np.asarray(grey), cover, out=np.zeros_like(cover), where=cover > 0)  # of a pixel's visible part
     layers = np.round(255 * np.stack([1 - np.clip(ink, 0, 1), cover], axis=-1)).astype(np.uint8)
     image = Image.fromarray(layers[..., 0] if seen.all() else layers)
     buffer = io.BytesIO()
@@ -53,7 +53,7 @@ def data_uri(picture: NDArray[np.floating], top: float) -> str:
 
 
 def symbols(pictures: NDArray[np.floating]) -> Html:
-    """Pictures of components, each on its own scale, to be used by their names c0, c1, ... all over the page."""
+    """Define pictures of components, each on its own scale, under the names c0, c1, ... for use all over the page."""
     height, width = pictures.shape[1:]
     drawn = []
     for k, picture in enumerate(pictures):
@@ -69,7 +69,7 @@ def symbols(pictures: NDArray[np.floating]) -> Html:
 
 
 def component_picture(k: int, pictures: NDArray[np.floating], label: str) -> Html:
-    """A component's picture in running text."""
+    """Return a component's picture for use in running text."""
     height, width = pictures.shape[1:]
     use = tag("use", href=f"#c{k}", width=width, height=height)
     kind = f"pic {_crispness(pictures)}"
@@ -77,7 +77,7 @@ def component_picture(k: int, pictures: NDArray[np.floating], label: str) -> Htm
 
 
 def picture_image(picture: NDArray[np.floating], top: float, label: str) -> Html:
-    """A picture of its own."""
+    """Return a picture as an image element."""
     return tag("img", src=data_uri(picture, top), alt=label, class_=f"pic {_crispness(picture[None])}")
 
 

@@ -1,4 +1,4 @@
-"""What a report says of samples: reconstructions, classes by nearest neighbours, labels that were unknown."""
+"""Sections of a report about samples: reconstructions, classes by nearest neighbours, unlabelled samples."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .summary import Guesses, Summary
 
 
 def reconstruction_section(s: Summary, draw: Any, pictures: Pictures, shown: tuple[list[int], list[int]]) -> list[Html]:
-    """X beside E[T] E[V] for some samples, and the components each is made of."""
+    """Return the section that compares x with E[T] E[V] for some samples, with the components of each."""
     typical, worst = shown
     how = "from the best fitted to poor ones"
     if s.membership is not None:
@@ -36,7 +36,7 @@ def reconstruction_section(s: Summary, draw: Any, pictures: Pictures, shown: tup
 
 
 def _made_of(s: Summary, n: int, most: int = 4) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
-    """The components with most of a sample, and their shares of it."""
+    """Return the components that explain most of a sample, and their proportions of it."""
     parts = s.T.sum(axis=0) * s.V[:, n]
     best = np.argsort(-parts, kind="stable")[:most]
     shares = parts[best] / (parts.sum() or 1)
@@ -104,17 +104,17 @@ def _bars(s: Summary, n: int, worst: bool) -> Html:
 
 
 def confusion_section(s: Summary, found: Guesses) -> list[Html]:
-    """How samples would be labelled by their nearest neighbours."""
+    """Return the section with the confusion matrix of labels by nearest neighbours."""
     some = f", of {found.possible:,} with a label, drawn at random" if found.possible > found.classified else ""
     said = (
-        f"Of {found.classified:,} fitted samples{some}, {np.trace(found.matrix):,} ({percent(found.accuracy)}) have "
-        "their nearest neighbour in their own class: nearest by cosine of coefficients, each sample left out in its "
-        "turn. The coefficients are nonnegative least squares under E[T], which know no labels."
+        f"{np.trace(found.matrix):,} of {found.classified:,} fitted samples{some} ({percent(found.accuracy)}) have "
+        "their nearest neighbour in their own class: nearest by cosine of coefficients, each sample left out in turn. "
+        "The coefficients are nonnegative least squares under E[T], which do not use labels."
     )
     caveat = (
         "The dictionary was learned from these very samples, and from their labels if the prior uses them: this shows "
-        "how far classes are apart here. It is no estimate of the accuracy on new samples, which takes samples that "
-        "were held out."
+        "how far classes are apart here. It is not an estimate of the accuracy on new samples, which needs held-out "
+        "samples."
     )
     totals = found.matrix.sum(axis=1)
     heads = tag(
@@ -146,19 +146,19 @@ def confusion_section(s: Summary, found: Guesses) -> list[Html]:
     return [tag("div", tag("p", said), region, tag("p", caveat, class_="quiet"), class_="panel")]
 
 
-def unknown_section(s: Summary, most: int = 20) -> list[Html]:
-    """The labels that were unknown: how many went where, and the samples that are least certain."""
+def unlabelled_section(s: Summary, most: int = 20) -> list[Html]:
+    """Return the section about unlabelled samples: how many there are, and the least certain of them."""
     z = np.asarray(s.fit.posterior.z, float)
-    unknown = np.flatnonzero(~s.data.known)
-    doubt = entr(z[unknown]).sum(axis=1)
-    sure = (z[unknown].max(axis=1) >= 0.95).mean()
+    unlabelled = np.flatnonzero(~s.data.known)
+    doubt = entr(z[unlabelled]).sum(axis=1)
+    sure = (z[unlabelled].max(axis=1) >= 0.95).mean()
     said = (
-        f"{len(unknown):,} of {len(z):,} labels were unknown and were learned with the factors; {percent(sure)} "
-        "of them are held to be 95 % certain or more. These are the model's own probabilities, which are often too "
-        "sure. The least certain samples:"
+        f"{len(unlabelled):,} of {len(z):,} samples were unlabelled; their labels were learned with the factors. "
+        f"{percent(sure)} of the learned labels have a probability of 95 % or more. These are the model's own "
+        "probabilities, which are often too sure. The least certain samples:"
     )
     rows = []
-    for n in unknown[np.argsort(-doubt, kind="stable")][:most]:
+    for n in unlabelled[np.argsort(-doubt, kind="stable")][:most]:
         best = np.argsort(-z[n], kind="stable")[:3]
         guesses = [
             tag(
@@ -173,5 +173,5 @@ def unknown_section(s: Summary, most: int = 20) -> list[Html]:
     names = ("sample", "most probable", "second", "third")
     heads = tag("tr", [tag("th", name, scope="col") for name in names[: 1 + min(3, z.shape[1])]])
     table = tag("table", tag("thead", heads), tag("tbody", rows), class_="numbers")
-    region = tag("div", table, class_="scroll", tabindex=0, role="region", aria_label="Labels least certain")
+    region = tag("div", table, class_="scroll", tabindex=0, role="region", aria_label="Least certain labels")
     return [tag("div", tag("p", said), region, class_="panel")]

@@ -1,4 +1,4 @@
-"""The parts of a report that come first: what was fitted, what was assumed, how the fit went."""
+"""The first sections of a report: the data, the model and its priors, the fit."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ BOUNDS = {
         "A lower bound on log p(X), with the latent counts S summed out, as noisy estimates; "
         "not comparable with augmented bounds.",
     ),
-    "log_joint": ("log joint density", "The logarithm of the joint density at a point estimate: no bound."),
+    "log_joint": ("log joint density", "The logarithm of the joint density at a point estimate: not a bound."),
 }
 MANY = 40  # groups whose sizes are listed
 
 
 def facts(rows: list[tuple[str, Any]], label: str) -> Html:
-    """A table of two columns."""
+    """Return a table of two columns."""
     lines = [tag("tr", tag("th", name, scope="row"), tag("td", value)) for name, value in rows]
     return tag("table", tag("caption", label, class_="hidden"), tag("tbody", lines), class_="facts")
 
 
 def tiles(s: Summary) -> Html:
-    """The few numbers one looks for first."""
+    """Return the headline numbers."""
     d = s.data
     values = [
         (f"{d.num_features:,} × {d.num_samples:,}", "features × samples"),
@@ -52,12 +52,12 @@ def tiles(s: Summary) -> Html:
 
 
 def unit(s: Summary) -> str:
-    """What a step of the algorithm is called."""
+    """Return the name of a step of the algorithm."""
     return "sweep" if s.fit.bound == "augmented" else "step"
 
 
 def data_section(s: Summary) -> list[Html]:
-    """Sizes, zeros, missing entries, a histogram, and sizes of groups."""
+    """Return the section about the data: sizes, zeros, missing entries, a histogram, and sizes of groups."""
     d = s.data
     seen = s.X[~np.isnan(s.X)]
     missing = s.X.size - len(seen)
@@ -74,10 +74,10 @@ def data_section(s: Summary) -> list[Html]:
     ]
     if d.labels is not None:
         several = 0 if d.labels.several is None else int(np.sum(d.labels.several))
-        rows.append(("Labels", f"{int((~d.known).sum()):,} unknown, {several:,} samples with several"))
+        rows.append(("Labels", f"{int((~d.known).sum()):,} unlabelled samples, {several:,} multi-label samples"))
     parts = [
         tag("div", facts(rows, "The data"), class_="panel"),
-        _figure(histogram(seen), "How many entries have which value; zeros, counted in the table, are left out."),
+        _figure(histogram(seen), "Histogram of the entries; zeros, counted in the table, are left out."),
     ]
     if d.num_groups:
         known = np.asarray(d.membership)[d.known]
@@ -87,12 +87,13 @@ def data_section(s: Summary) -> list[Html]:
         tips = [f"{name}: {number(sizes[c])} samples" for name, c in zip(names, order, strict=True)]
         bars = named_bars(names, sizes[order].tolist(), [number(sizes[c]) for c in order], tips)
         more = f" The first {MANY} of {len(sizes)}." if len(sizes) > MANY else ""
-        parts.append(_figure(bars, f"Samples of each class{', labels known' if d.labels is not None else ''}.{more}"))
+        counted = "Labelled samples" if d.labels is not None else "Samples"
+        parts.append(_figure(bars, f"{counted} of each class.{more}"))
     return [tag("div", parts, class_="columns")]
 
 
 def model_section(s: Summary) -> list[Html]:
-    """The graph of the model, and its priors."""
+    """Return the section about the model: its graph and its priors."""
     if s.priors is None:
         return [tag("p", "The priors of this fit are not known.")]
     found = graph.model_graph(s.data, s.priors, s.rank)
@@ -106,12 +107,12 @@ def model_section(s: Summary) -> list[Html]:
     learned = " Shapes and scales were learned with the factors." if s.fit.learned else ""
     notes = [f"Prior of the coefficients: {family}.{learned} Gamma distributions are stated by shape and scale."]
     if d.labels is not None and d.labels.num_unlabelled and "z" not in found.laws:
-        notes.append("The labels that are unknown are learned as well; the graph shows the model for known ones.")
+        notes.append("Labels of unlabelled samples are learned as well; the graph shows the model for known labels.")
     priors = tag("table", tag("caption", "Priors", class_="hidden"), tag("tbody", lines), class_="facts priors")
     return [
         tag(
             "div",
-            _figure(graph.draw(found, sizes), "Grey: observed. Boxes: one of each for every feature, component, …"),
+            _figure(graph.draw(found, sizes), "Grey: observed. Boxes: repeated for every feature, component, …"),
             tag("div", priors, [tag("p", note, class_="quiet") for note in notes], class_="panel"),
             class_="columns",
         )
@@ -119,7 +120,7 @@ def model_section(s: Summary) -> list[Html]:
 
 
 def fit_section(s: Summary, chart: Html, seconds: float | None, khat: float | None) -> list[Html]:
-    """The trace of the bound, and how the run went."""
+    """Return the section about the fit: the trace of the bound, convergence and diagnostics."""
     name, meaning = BOUNDS[s.fit.bound]
     misfit = divergence(s.fit, s.data)
     rows: list[tuple[str, Any]] = [
@@ -127,13 +128,13 @@ def fit_section(s: Summary, chart: Html, seconds: float | None, khat: float | No
         ("Converged", "yes" if s.fit.converged else "no"),
         ("Why it stopped", s.fit.message),
         (f"Last {name}", f"{s.fit.elbo[-1]:,.2f}".replace("-", "−")),
-        ("KL(X ‖ E[T] E[V])", f"{number(misfit)}{_beside_rank_one(s, misfit)}"),
+        ("KL(X ‖ E[T] E[V])", f"{number(misfit)}{_relative_to_rank_one(s, misfit)}"),
     ]
     if khat is not None:
         verdict = (
             "q could be corrected by importance weights"
             if khat < 0.7
-            else "q is far from the exact posterior as a whole, as mean fields over many entries are"
+            else "q as a whole is far from the exact posterior, as mean-field approximations of many entries are"
         )
         rows.append(("k̂ of all factors at once", f"{khat:.2f}: {verdict}"))
     if seconds is not None:
@@ -148,15 +149,15 @@ def fit_section(s: Summary, chart: Html, seconds: float | None, khat: float | No
     return [
         tag(
             "div",
-            _figure(chart, f"{name[0].upper()}{name[1:]} by {unit(s)}; point at the line for values. {meaning}"),
+            _figure(chart, f"{name[0].upper()}{name[1:]} by {unit(s)}; hover over the line for values. {meaning}"),
             tag("div", facts(rows, "Diagnostics"), class_="panel"),
             class_="columns",
         )
     ]
 
 
-def _beside_rank_one(s: Summary, misfit: float) -> str:
-    """Beside the best table of rank one, whose entries are products of row and column sums; empty with a mask."""
+def _relative_to_rank_one(s: Summary, misfit: float) -> str:
+    """Compare the misfit with the best table of rank one, products of row and column sums; empty with a mask."""
     if s.data.mask is not None or not s.X.sum():
         return ""
     plain = np.outer(s.X.sum(axis=1), s.X.sum(axis=0)) / s.X.sum()

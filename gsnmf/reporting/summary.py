@@ -16,12 +16,12 @@ from ..model import Data, Gamma, Priors
 from ..model.missing import with_nan
 from ..model.priors import canonical
 
-PROB = 0.9  # of the intervals
+PROB = 0.9  # probability of the intervals
 MOST = 2000  # samples that are classified, and that a heat map draws
 
 
 class Interval(NamedTuple):
-    """E[λ] and the ends of an interval with as much probability below as above, rows × columns as λ has them."""
+    """E[λ] and the ends of a central interval, each of the shape of λ."""
 
     mean: NDArray[np.float64]
     low: NDArray[np.float64]
@@ -29,11 +29,11 @@ class Interval(NamedTuple):
 
 
 class Guesses(NamedTuple):
-    """Labels of samples as their nearest neighbours have them.
+    """Labels of samples by their nearest neighbours.
 
-    matrix: true groups × guessed groups, how many samples.
-    classified: how many samples there are in it.
-    possible: how many have a single known label.
+    matrix: confusion matrix, true groups × guessed groups, in numbers of samples.
+    classified: number of samples in the matrix.
+    possible: number of samples with a single known label.
     """
 
     matrix: NDArray[np.int_]
@@ -42,7 +42,7 @@ class Guesses(NamedTuple):
 
     @property
     def accuracy(self) -> float:
-        """The share on the diagonal."""
+        """The proportion of samples on the diagonal."""
         return float(np.trace(self.matrix) / self.classified)
 
 
@@ -51,16 +51,16 @@ class Summary(NamedTuple):
 
     T, V: E[T], features × components, and E[V], components × samples.
     rebuilt: E[T] E[V], features × samples.
-    X: with NaN where it is hidden.
-    membership: samples × groups, probabilities where labels are unknown; None without groups.
+    X: the data, with NaN where entries are missing or held out.
+    membership: samples × groups, probabilities for unlabelled samples; None without groups.
     means: groups × components, mean coefficients; None without groups.
-    home: of every component the group in which it is most active; None without groups.
-    share: of Σ TV, by component.
+    home: the group in which each component is most active; None without groups.
+    share: each component's proportion of Σ TV.
     used: whether each component explains anything.
-    orders: components sorted, by what they are sorted by.
+    orders: orders of the components, by sorting criterion.
     misfit: KL(x ‖ TV) of every sample.
-    lam: λ, None for a family without.
-    lam_axes: what its rows and columns are.
+    lam: mean and interval of λ; None for a family without λ.
+    lam_axes: names of the rows and columns of λ.
     """
 
     fit: Fit
@@ -82,29 +82,29 @@ class Summary(NamedTuple):
 
     @property
     def groups(self) -> list[str]:
-        """Their names."""
+        """The names of the groups."""
         return [str(name) for name in self.data.names.group]
 
     @property
     def rank(self) -> int:
-        """K."""
+        """The number of components, K."""
         return len(self.share)
 
     @property
     def label_index(self) -> NDArray[np.intp]:
-        """Of every sample its group, the most probable one where that is unknown; −1 for all without groups."""
+        """The group of every sample, the most probable group for an unlabelled sample; −1 for all without groups."""
         if self.membership is None:
             return np.full(self.data.num_samples, -1)
         index: NDArray[np.intp] = self.membership.argmax(axis=1)
         return index
 
     def belongs(self, component: int) -> str:
-        """The name of the component's group; empty without groups."""
+        """Return the name of the component's group; empty without groups."""
         return "" if self.home is None else self.groups[self.home[component]]
 
 
 def summarise(fit: Fit, data: Data, priors: Priors | None) -> Summary:
-    """All numbers of a fit; the arguments are those of `report`, checked."""
+    """Compute all numbers of a fit; the arguments are those of `report`, after validation."""
     T, V = (np.asarray(q.mean, float) for q in fit.posterior[:2])
     sizes = T.sum(axis=0) * V.sum(axis=1)
     orders = {"size": np.argsort(-sizes, kind="stable").tolist(), "number": list(range(len(sizes)))}
@@ -139,11 +139,11 @@ def summarise(fit: Fit, data: Data, priors: Priors | None) -> Summary:
 
 
 def interval(factor: Any, prob: float = PROB) -> Interval:
-    """Mean and quantiles of every entry on its own.
+    """Return the mean and marginal quantiles of every entry.
 
     Args:
-        factor: of a posterior; a point has no width.
-        prob: of the interval.
+        factor: a factor of a posterior; a point estimate has no width.
+        prob: probability of the interval.
 
     >>> interval(Gamma(np.array([[1.0]]), np.array([[2.0]]))).high.round(2).tolist()  # −2 log 0.05
     [[5.99]]
@@ -160,13 +160,13 @@ def interval(factor: Any, prob: float = PROB) -> Interval:
 
 
 def guesses(s: Summary, most: int = MOST) -> Guesses | None:
-    """Leave-one-out nearest neighbours by coefficients that know no labels; None without two classes of known labels.
+    """Classify samples by leave-one-out nearest neighbours; return None without two classes of known labels.
 
-    Coefficients are argmin_{v ≥ 0} ‖x − E[T] v‖², over the entries seen.
+    Coefficients are argmin_{v ≥ 0} ‖x − E[T] v‖², over the observed entries: they do not use labels.
 
     Args:
         s: the fit in numbers.
-        most: samples that are classified at most, drawn at random (seed 0) if there are more.
+        most: maximum number of samples to classify, drawn at random (seed 0) if there are more.
     """
     if s.data.membership is None:
         return None
@@ -186,12 +186,12 @@ def guesses(s: Summary, most: int = MOST) -> Guesses | None:
 
 
 def examples(s: Summary, most: int = 16, worst: int = 2) -> tuple[list[int], list[int]]:
-    """Samples to show: of every group the one with the median misfit, and those with the largest of all.
+    """Choose samples to show: the sample of median misfit in every group, and the samples of the largest misfit.
 
     Args:
         s: the fit in numbers.
-        most: of the former at most; without groups, so many quantiles of the misfit.
-        worst: of the latter.
+        most: maximum number of the typical samples; without groups, they are at quantiles of the misfit.
+        worst: number of samples of the largest misfit.
     """
     ranked = np.argsort(s.misfit, kind="stable")
     poor = ranked[::-1][:worst].tolist()

@@ -101,7 +101,7 @@ def test_the_picture_has_a_point_for_every_bin_that_is_not_empty():
         (lambda: temper([0.0, 1.0], 1), "expected scores, samples × classes, finite"),
         (lambda: fit_temperature([[1.0], [2.0]], [0, 0]), "expected scores of two classes or more"),
         (lambda: fit_temperature([[1.0, 2.0]], [2]), r"expected labels among the classes \[0, 1\]; got 2"),
-        (lambda: reliability([[0.5, 0.6]], [0]), "rows add up to 1"),
+        (lambda: reliability([[0.5, 0.6]], [0]), "rows add up to 1; got a row that adds up to 1.1"),
         (lambda: reliability([[0.5, 0.5]], [0, 1]), "expected 1 labels and names of 2 classes"),
         (lambda: reliability([[0.5, 0.5]], [0], 0), "expected bins to be a whole number ≥ 1; got 0"),
         (lambda: brier_score([[0.5, 0.5]], ["c"], classes=["a", "b"]), "got c"),

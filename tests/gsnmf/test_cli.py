@@ -109,7 +109,7 @@ ERRORS: list[tuple[list[str], str]] = [
     (["{X}", "--out", "{X}/f", "--rank", "2"], "expected a folder to write into; got"),
     (["{X}", "--out", "{folder}/f", "--rank", "2", "--image-shape", "2x2"], "with 6 pixels; got 2x2"),
     (["{X}", "--out", "{folder}/f", "--rank", "2", "--image-shape", "6"], "expected HxW"),
-    (["{folder}/no.csv", "--out", "{folder}/f", "--rank", "2"], "no.csv, which is not there"),
+    (["{folder}/no.csv", "--out", "{folder}/f", "--rank", "2"], "no.csv, which does not exist"),
     (["{folder}/labels.txt", "--out", "{folder}/f", "--rank", "2"], "expected a file ending in .npy"),
     (
         ["{X}", "--out", "{folder}/f", "--labels", "{folder}/short.txt"],
@@ -291,7 +291,7 @@ def test_the_input_is_never_overwritten(tmp_path, capsys):
     np.savez(path, X=np.ones((3, 4)))
     before = path.read_bytes()
     assert cli.main(["fit", str(path), "--rank", "1", "--out", str(path)]) == 2
-    assert "another file than the input" in capsys.readouterr().err
+    assert "a file other than the input" in capsys.readouterr().err
     assert path.read_bytes() == before
 
 

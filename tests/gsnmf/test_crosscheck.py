@@ -127,7 +127,7 @@ def test_narrowness_in_words():
     assert low.endswith("is 0.55 of NUTS's: too narrow by 45 %; its mean is too low by 2.3 of NUTS's.")
     ratios = {"the total": 1.4, "the peak": 0.6, "the rate": 0.85, "the share": 1.0}
     assert overall(ratios, of="CAVI", to="Gibbs") == (
-        "Beside Gibbs, CAVI is too narrow on 2 of 4 invariants, too wide on 1; narrowest on the peak, by 40 %."
+        "Compared with Gibbs, CAVI is too narrow on 2 of 4 invariants, too wide on 1; narrowest on the peak, by 40 %."
     )
     assert overall({"the total": 1.0}, of="CAVI", to="Gibbs").endswith("on 0 of 1 invariants, too wide on 0.")
 
@@ -195,7 +195,7 @@ def test_summary_and_agreement():
     assert len(lines) == 2
     assert lines[0].startswith("WARNING: NUTS and Gibbs disagree on the one: z = ")
     del made["Gibbs"]
-    assert "there is no Gibbs" in agreement(summarise(made, "NUTS"), titles)[0]
+    assert "Gibbs cannot run" in agreement(summarise(made, "NUTS"), titles)[0]
 
 
 def test_cautions():
@@ -207,7 +207,7 @@ def test_cautions():
     said = "\n".join(cautions(found(made, late, divergences=3)))
     assert "WARNING: CAVI did not converge. The bound still rose." in said
     assert "WARNING: R-hat of NUTS is 1." in said
-    assert "above 1.02, for the two: its chains have not met" in said
+    assert "above 1.02, for the two: its chains have not mixed" in said
     assert "WARNING: R-hat of Gibbs is" in said
     assert "WARNING: Gibbs has an ESS of" in said
     assert "WARNING: 3 transitions of NUTS diverged" in said
@@ -225,7 +225,8 @@ def test_table_and_sentences():
     assert "collapsed bound" in printed
     assert lines[-1].count("–") == 3  # no bounds and no k̂ of chains
     said = sentences(found(independent()))
-    assert said[0].startswith("Beside Gibbs, CAVI is too narrow on 2 of 2 invariants, too wide on 0; narrowest on the ")
+    first = "Compared with Gibbs, CAVI is too narrow on 2 of 2 invariants, too wide on 0; narrowest on the "
+    assert said[0].startswith(first)
     assert said[1].startswith("  CAVI's standard deviation of the one is 0.5")
 
 
@@ -322,11 +323,11 @@ def test_fractions_leave_three(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(crosscheck, "_run", lambda name, *_: ready[name])
     crosscheck.run_crosscheck(tmp_path, (results.DATA, results.PRIORS, results.K), draws=50, chains=2)
     captured = capsys.readouterr()
-    assert "X has fractions, which Gibbs cannot share out" in captured.err
+    assert "X has fractions, which Gibbs cannot allocate" in captured.err
     assert "1 of 3: CAVI" in captured.err
     assert "CAVI's standard deviation of the total Σ TV is " in captured.out
     assert " of NUTS's: " in captured.out
-    assert "NUTS ran alone" in captured.out
+    assert "NUTS is the only sampler" in captured.out
     assert "k̂ of" not in captured.out
     assert {path.name for path in tmp_path.iterdir()} == FILES
 
@@ -341,7 +342,7 @@ def test_fractions_leave_three(tmp_path, monkeypatch, capsys):
         (["--labels", "labels.txt"], "expected FILE with --labels; got none"),
         (["--a-t", "1"], "expected FILE with --a-t; got none"),
         (["--small", "1"], "expected FILE with --small; got none"),
-        (["no.csv", "--rank", "2"], "no.csv, which is not there"),
+        (["no.csv", "--rank", "2"], "no.csv, which does not exist"),
         (["{folder}/negative.csv", "--rank", "1"], "expected X to be nonnegative; got a minimum of -1"),
         (["{folder}/negative.csv"], "expected --labels FILE, or --rank K"),
     ],

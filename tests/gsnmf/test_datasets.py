@@ -70,7 +70,7 @@ def test_leukemia_is_labelled_by_the_names_of_its_samples() -> None:
     assert (data.feature_names[0], len(set(data.feature_names))) == ("M12759_at", 5000)
     np.testing.assert_array_equal(data.data, data.data.round())
     assert data.data.min() == 20
-    with pytest.raises(ValueError, match="expected samples that are images; got a dataset without image_shape"):
+    with pytest.raises(ValueError, match="expected samples that are images; got a dataset with image_shape=None"):
         _ = data.images
 
 
@@ -192,7 +192,7 @@ def test_jaffe_from_a_folder(jaffe_folder: Path) -> None:
 )
 def test_a_missing_copy_says_what_where_and_the_terms(name: str, terms: str, tmp_path: Path) -> None:
     files = "KA.AN1.39.tiff" if name == "jaffe" else "subject01.happy"
-    for path, got in ((None, "got none"), (tmp_path / "not", "which is not there"), (tmp_path, "where there is n")):
+    for path, got in ((None, "got none"), (tmp_path / "not", "which does not exist"), (tmp_path, "which has n")):
         with pytest.raises(ValueError, match=f"expected .*{re.escape(files)}.*{got}.*Terms: ") as error:
             datasets.load(name, path)
         assert terms in str(error.value)

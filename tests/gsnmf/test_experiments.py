@@ -314,7 +314,10 @@ def test_values_to_vary():
             ["figures", "digits", "--montage", "x.foo"],
             "expected --montage to name a .png, .pdf or .svg file; got x.foo",
         ),
-        (["figures", "digits", "--sweep", "no.jsonl"], "expected a file of results; got no.jsonl, which is not there"),
+        (
+            ["figures", "digits", "--sweep", "no.jsonl"],
+            "expected a file of results; got no.jsonl, which does not exist",
+        ),
     ],
 )
 def test_unusable_input_is_refused_before_any_work(arguments, message, capsys, monkeypatch, tmp_path):
@@ -355,7 +358,7 @@ def test_an_interrupted_command_says_what_is_saved(problem, monkeypatch, tmp_pat
     path = tmp_path / "r.jsonl"
     words = ["reproduce", "digits", "--methods", "pca", "--backend", "sequential", f"--out={path}"]
     assert main(words) == 130
-    assert f"interrupted; {path} has 2 folds; the same command goes on from there" in capsys.readouterr().err
+    assert f"interrupted; {path} has 2 folds; the same command resumes from there" in capsys.readouterr().err
     written = json.loads(path.read_text().splitlines()[0])["command"]
     assert written == "gsnmf reproduce digits --methods pca --backend sequential --out=r.jsonl"
     assert main(words) == 0

@@ -100,7 +100,7 @@ def test_curves_of_other_settings_are_lines_of_their_own() -> None:
     ax = figures.accuracy_curves(by_fold([*rows, *other]))
     assert len(ax.containers) == 2
     assert "rank = 45" in ax.containers[1].get_label()
-    with pytest.raises(ValueError, match="expected results of nmf_gs, by fold; got none"):
+    with pytest.raises(ValueError, match="expected results of nmf_gs, by fold; got a table without large"):
         figures.accuracy_curves(pd.DataFrame())
 
 
@@ -151,7 +151,7 @@ def test_datasets_without_results_have_no_curves(tmp_path: Path, capsys: pytest.
         append(results, row)
     figure_commands._draw_accuracies(["orl", "digits"], [results], tmp_path)
     said = capsys.readouterr().out
-    assert "No accuracies of orl are drawn: there are no results of nmf_gs on it.\n" in said
+    assert "No accuracies of orl are drawn: there are no results of nmf_gs on orl.\n" in said
     assert "digits_accuracy.png, .pdf: like figure 6\n" in said
     assert sorted(path.name for path in tmp_path.glob("*_accuracy.*")) == ["digits_accuracy.pdf", "digits_accuracy.png"]
     with pytest.raises(ValueError, match=r"expected results of nmf_gs on orl or yale in .*; got nmf_gs on digits"):
@@ -269,11 +269,13 @@ def test_figures_have_a_panel_for_each_fit(problem: Problem, faces: preprocessin
     assert len({ax.get_position().x0 for ax in figures.effect("hinton", shown).axes}) == 2
     many = shown[0]._replace(V=np.ones((figures.MANY + 1, 3)))
     assert figures.title("features", many).endswith("first 8 labels")
-    with pytest.raises(ValueError, match="expected samples that are images for a figure of features; got others"):
+    with pytest.raises(
+        ValueError, match="expected samples that are images for a figure of features; got pictures=None"
+    ):
         figures.effect("features", shown)
     with pytest.raises(ValueError, match=r"expected a figure out of coefficients, .*; got 'pie'"):
         figures.effect("pie", shown)
-    with pytest.raises(ValueError, match="expected a model with groups; got one without λ"):
+    with pytest.raises(ValueError, match="expected a model with groups; got lam=None"):
         figures.draw_relevance(shown[-1], montage.new_axes())
 
 
@@ -353,7 +355,7 @@ def test_interrupted_fits_are_found_again(
     saved = [path.stem for path in (tmp_path / "fits").glob("*.npz")]
     assert len(saved) == finished
     what = f"saved in {tmp_path / 'fits'}: {saved[0]}" if saved else "no fit is saved yet"
-    assert f"gsnmf: interrupted; {what}. The same command goes on from there.\n" in said
+    assert f"gsnmf: interrupted; {what}. The same command resumes from there.\n" in said
     assert "nothing was saved" not in said
     calls.clear()
     monkeypatch.setattr(cavi, "run", lambda *args, **options: calls.append(1) or run(*args, **options))
@@ -365,7 +367,7 @@ def test_interrupted_fits_are_found_again(
     ("options", "message"),
     [
         (["digits", "--data", "x"], "expected --data with one of yale, yale-condition, jaffe; got digits"),
-        (["digits", "--large", "9", "1"], "expected growing shapes for --large; got 9 1"),
+        (["digits", "--large", "9", "1"], "expected increasing shapes for --large; got 9 1"),
         (["digits", "--large", "-1"], "expected a number above 0; got '-1'"),
         (["digits", "--max-steps", "0"], "expected a whole number from 1; got '0'"),
         (["orl", "--sweep", "SWEEP"], "expected results of nmf_gs on orl in"),

@@ -86,14 +86,14 @@ def test_read_matrix_refuses(tmp_path: Path) -> None:
         "objects.npy": "expected a NumPy file of numbers or text.*allow_pickle",
         "text.npy": "expected real numbers.*got dtype <U1",
         "broken.npz": "expected a NumPy file",
-        "latin.csv": "UTF-8",
+        "latin.csv": "UTF-8; got 'utf-8' codec can't decode byte",
         "folder.csv": "a folder",
-        "missing.csv": "not there",
+        "missing.csv": "which does not exist",
         "matrix.xlsx": "expected a file ending in .npy, .npz, .csv, .tsv; got",
     }
     texts = {
         "empty.csv": ("", "empty file"),
-        "header.csv": ("a,b\n", "header only"),
+        "header.csv": ("a,b\n", "only a header"),
         "ragged.csv": ("1,2\n3\n", "expected 2 columns in every row.*got 1 in row 2"),
         "word.csv": ("1,2\n3,x\n", "expected a number in row 2, column 2.*got 'x'"),
     }
@@ -134,9 +134,9 @@ def test_read_labels_numpy_and_refusals(tmp_path: Path) -> None:
     write(tmp_path / "empty.txt", "")
     messages = {
         "matrix.npy": r"shape \(2, 2\)",
-        "columns.csv": "several columns",
-        "unknown.txt": "none",
-        "empty.txt": "none",
+        "columns.csv": "several columns, 's1,a'",
+        "unknown.txt": "got 3 unlabelled",
+        "empty.txt": "got 0 unlabelled",
     }
     for name, message in messages.items():
         with pytest.raises(ValueError, match=message):
@@ -224,7 +224,7 @@ def test_distributions_without_a_name_are_not_saved(
 ) -> None:
     fit, _, names = a_fit()
     monkeypatch.setattr(dist, "Cut", Cut, raising=False)
-    with pytest.raises(ValueError, match=f"a name of NumPyro and numbers describe, to save; got {name}"):
+    with pytest.raises(ValueError, match=f"its name and arguments describe, to save; got {name}"):
         save_fit(tmp_path / "fit", fit, Priors(Gamma(1.0, 1.0), GroupSparse(law)), names)
     assert not list(tmp_path.iterdir())
 
@@ -262,9 +262,9 @@ def test_load_refuses(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=message):
             load_fit(npz)
 
-    refuses("other or damaged contents", content=good_npz[:-1] + bytes([good_npz[-1] ^ 1]))
+    refuses("from another fit or damaged", content=good_npz[:-1] + bytes([good_npz[-1] ^ 1]))
     refuses("format version 4 or older; got 5, written by gsnmf 9.0", format_version=5, gsnmf_version="9.0")
-    refuses("to say format 'gsnmf-fit'", format="other")
+    refuses("to have format 'gsnmf-fit'", format="other")
     refuses("expected .*fit.json to describe the arrays.*Laplace", priors={"family": "Laplace"})
     refuses("to describe the arrays.*missing.a", posterior=good_json["posterior"] | {"T": "missing.a"})
     text.write_text("{", encoding="utf-8")

@@ -115,7 +115,7 @@ def test_nearest_cosine_ignores_length_and_sees_direction() -> None:
 def test_nearest_cosine_refuses() -> None:
     with pytest.raises(ValueError, match="one label for each of 3 samples; got shape"):
         nearest_cosine(np.ones((2, 3)), [1, 2], np.ones((2, 1)))
-    with pytest.raises(ValueError, match="as many components in both; got 2 and 4"):
+    with pytest.raises(ValueError, match="as many components in both, training and test samples; got 2 and 4"):
         nearest_cosine(np.ones((2, 3)), [1, 2, 3], np.ones((4, 1)))
 
 

@@ -240,7 +240,7 @@ def test_the_interrupted_command_says_so(matrix, asked, monkeypatch, capsys):
     assert cli.main(["choose", str(matrix), "--ranks", "2,4", "--out", str(matrix.parent)]) == 130
     captured = capsys.readouterr()
     assert "Chosen: 4 components" in captured.out
-    assert "interrupted; the table has what was done by then" in captured.err
+    assert "interrupted; the table has the results so far" in captured.err
 
 
 def _interrupt():

@@ -107,8 +107,8 @@ def test_the_page_says_what_the_fit_is(page: str) -> None:
     for said in ("Trees", "6 × 12", "3 of 4", "−700", "augmented bound", "It was enough.", "float64", "1.2", *GROUPS):
         assert said in words
     assert "Gamma, shape 2 or 8, scale 1,000" in words
-    assert "no estimate of the accuracy on new samples" in words
-    assert "were unknown" not in words
+    assert "not an estimate of the accuracy on new samples" in words
+    assert "were unlabelled" not in words
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_without_labels_nothing_is_by_class() -> None:
 def test_labels_that_were_unknown_are_listed_least_certain_first() -> None:
     fit, data = problem(labels="some")
     page = gsnmf.report(fit, data)
-    part = page.split("Labels that were unknown")[-1]
+    part = page.split("Unlabelled samples")[-1]
     assert re.findall(r"(\w+): (0\.\d+)</td>", part)[:3] == [("ash", "0.500"), ("birch", "0.300"), ("cedar", "0.200")]
     assert re.findall(r'<th scope="row">(\d+)</th>', part) == ["0", "2", "1"]
     found = guesses(summarise(fit, data, fit.priors))
@@ -209,7 +209,7 @@ def test_missing_entries_are_counted_and_left_out() -> None:
     for shape in (None, (2, 3)):
         words = " ".join(Reader(gsnmf.report(fit, holes, image_shape=shape)).text)
         assert "10 (13.9 %)" in words
-        assert "Of 11 fitted samples" in words  # one is hidden as a whole
+        assert "of 11 fitted samples" in words  # one is hidden as a whole
 
 
 def test_orders_and_dead_components() -> None:
@@ -304,8 +304,8 @@ def test_refusals(tmp_path: Path) -> None:
     for arguments, options, message in [
         (("fit", data), {}, "expected a Fit"),
         ((fit, np.ones((F, N))), {}, "expected Data"),
-        ((fit, as_data(np.ones((F, N + 1)))), {}, "expected the data that the fit was made from"),
-        ((fit._replace(data=1), data), {}, "expected the data that the fit was made from"),
+        ((fit, as_data(np.ones((F, N + 1)))), {}, "expected the data of the fit"),
+        ((fit._replace(data=1), data), {}, "expected the data of the fit"),
         ((fit, data), {"image_shape": (2, 2)}, "expected an image shape of 6 pixels; got 2×2 with 4"),
         ((fit, data), {"image_shape": "2x3"}, "expected a height and a width"),
         ((fit, data), {"image_shape": (-2, -3)}, "expected a height and a width"),
@@ -354,7 +354,7 @@ def test_two_commands_from_a_matrix_to_a_page(
     assert run(files, "report", "@my_fit", *options) == 0
     page = (files / "other.html").read_text("utf-8")
     assert "<h1>Genes &amp; co</h1>" in page
-    assert "1.25: q is far from the exact posterior" in page
+    assert "1.25: q as a whole is far from the exact posterior" in page
     np.save(files / "mask.npy", np.array([[1, 1, 1, 0], [1, 1, 1, 0]]))
     assert run(files, "report", "@my_fit", "--image-mask", "@mask.npy") == 0
     # Without the data the page cannot be made; with them from their file it is the same.
@@ -378,7 +378,7 @@ def test_the_command_refuses_in_one_line(files: Path, capsys: pytest.CaptureFixt
     (files / "fake.json").write_text("{}")
     for words, message in [
         (("@nothing.npz",), "expected a saved fit in"),
-        (("@fake.npz",), "to say format 'gsnmf-fit'"),
+        (("@fake.npz",), "to have format 'gsnmf-fit'"),
         (("@fake.npz", "--labels", "@classes.csv"), "expected --data with --labels"),
         (("@fake.npz", "--out", "@fake.npz"), "expected --out to name a file other than"),
         (("@fake.npz", "--image-shape", "8"), "expected HxW"),

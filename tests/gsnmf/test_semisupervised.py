@@ -129,7 +129,7 @@ def test_every_way_to_say_unknown_is_the_same(fitted):
     ],
 )
 def test_when_minus_one_is_a_class(labels, unlabelled, unknown):
-    assert parameters.find_unknown(labels, unlabelled).sum() == unknown
+    assert parameters.find_unlabelled(labels, unlabelled).sum() == unknown
 
 
 def test_all_labels_known_is_as_ever():

@@ -99,9 +99,9 @@ def test_affinities_are_symmetric_and_join_the_nearest():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"index": [0, -1, 3]}, "expected index from −1, unknown, to 1; got -1 to 3"),
-        ({"index": [-1, -1, -1]}, "at least one label that is known"),
-        ({"index": [0, 1]}, "with one index each; got \\(2, 3\\) and 2"),
+        ({"index": [0, -1, 3]}, "expected index from −1 .unlabelled. to 1; got -1 to 3"),
+        ({"index": [-1, -1, -1]}, "at least one labelled sample; got 3 unlabelled samples"),
+        ({"index": [0, 1]}, "and one index per sample; got shape \\(2, 3\\) and 2"),
         ({"index": [0.0, 1.0, -1.0]}, "one whole number per sample"),
         ({"dictionaries": []}, "at least one dictionary"),
         ({"dictionaries": [np.eye(3)]}, "same number of features"),
