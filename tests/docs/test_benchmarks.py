@@ -2,6 +2,7 @@
 
 import json
 import sys
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -31,6 +32,7 @@ def benchmarks(monkeypatch):
         "relative",
         "report",
         "run",
+        "simpler",
         "sweeps",
     ):
         sys.modules.pop(name, None)
@@ -163,3 +165,27 @@ def test_gains_are_paired_and_splits_counted():
     printed = table(pd.DataFrame(rows))
     assert "+0.125 ± 0.000" in printed
     assert "0.500 ± nan (1 splits)" in printed
+
+
+def test_simple_classifiers_see_no_test_image_and_quotes_are_from_the_pages(capsys):
+    from simpler import QUOTED, folds, main
+
+    labels = np.repeat(np.arange(3), 4)
+    cut = folds(np.arange(12.0)[None, :], labels, runs=1, number=4)
+    assert [split.test.shape[1] for split in cut] == [3] * 4
+    for split in cut:
+        assert sorted([*split.X[0], *split.test[0]]) == list(range(12))  # none is in both parts
+        np.testing.assert_array_equal(labels[split.test[0].astype(int)], split.test_labels)
+    assert main(["--tiny", "--runs", "1"]) == 0
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in ("shrinkage LDA", "1-NN, cosine", "1-NN, Euclidean"))
+    pages = {name: Path("docs/tour.md" if name == "digits" else "docs/experiments.md").read_text() for name in QUOTED}
+    assert all(f"| {accuracy} |" in pages[name] for name, quotes in QUOTED.items() for accuracy in quotes.values())
+
+
+def test_simple_classifiers_ask_for_a_file_that_is_there(capsys):
+    from simpler import main
+
+    with pytest.raises(SystemExit):
+        main(["--yale", "nowhere.npz"])
+    assert "expected --yale to name a file or folder; got nowhere.npz" in capsys.readouterr().err

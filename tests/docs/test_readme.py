@@ -1,4 +1,4 @@
-"""The README's code runs as it stands, and what it points to is there."""
+"""The code of the README and of the pages runs as it stands, and what the README points to is there."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-README = Path("README.md").read_text()
+README, TOUR = Path("README.md").read_text(), Path("docs/tour.md").read_text()
 
 
 @pytest.fixture(autouse=True)
@@ -22,9 +22,9 @@ def double_precision():
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_code_blocks_run_in_order():
     names: dict = {}
-    blocks = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
-    assert len(blocks) == 5
-    for block in blocks:
+    blocks = [re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL) for page in (README, TOUR)]
+    assert [len(some) for some in blocks] == [2, 3]  # the tour goes on from the README
+    for block in blocks[0] + blocks[1]:
         exec(compile(block, "README.md", "exec"), names)
     assert names["replicates"].shape == (5, 64, 1797)
     assert names["fit"].converged
@@ -70,8 +70,12 @@ def test_what_pages_show_is_so(page):
         assert names["right"] == 1
 
 
+def test_the_readme_is_short():
+    assert len(README.splitlines()) <= 150
+
+
 def test_links_and_files_exist():
-    links = [link for link in re.findall(r"\]\(([^)]+)\)", README) if not link.startswith("http")]
+    links = [link.partition("#")[0] for link in re.findall(r"\]\(([^)]+)\)", README) if not link.startswith("http")]
     named = re.findall(r"`((?:tests|docs|model|inference|gsnmf|benchmarks|CONTRIBUTING)[\w/.]*)`", README)
     paths = links + [name for name in named if "/" in name or name.endswith(".md")]
     assert len(paths) > 5
