@@ -1,0 +1,122 @@
+"""Functions of results take the result's own priors, in one order of arguments."""
+
+import inspect
+
+import jax
+import numpy as np
+import pytest
+
+from gsnmf.inference import (
+    Posterior,
+    align,
+    cavi,
+    collapsed_bound,
+    fold_in,
+    held_out_score,
+    impute,
+    label_probabilities,
+    mcmc,
+    psis,
+    to_arviz,
+)
+from gsnmf.inference.results import priors_of, same_priors
+from gsnmf.model import Gamma, GroupSparse, Priors, as_data, hide
+
+KEY = jax.random.key(0)
+rng = np.random.default_rng(0)
+DATA = hide(as_data(rng.poisson(4.0, (5, 8)).astype(float), [0, 1] * 4), 0.1)
+PRIORS = Priors(Gamma(0.7, 2.0), GroupSparse(Gamma(2.0, 1.0)))
+OTHERS = Priors(Gamma(0.9, 1.0), GroupSparse(Gamma(1.0, 1.0)))
+UNLABELLED = as_data(np.asarray(DATA.X), [0, 1, None, 1, 0, None, 0, 1])
+FEW = {"key": KEY, "num_samples": 30}
+CALLS = {
+    "bound": lambda r, d, *p: cavi.bound(r, d, *p),
+    "paper_bound": lambda r, d, *p: cavi.paper_bound(r, d, *p),
+    "collapsed_bound": lambda r, d, *p: collapsed_bound(r, d, *p, **FEW).value,
+    "psis": lambda r, d, *p: psis(r, d, *p, **FEW),
+    "to_arviz": lambda r, d, *p: to_arviz(r, d, *p, **FEW)["log_likelihood"]["X"].values,
+    "impute": lambda r, d, *p: np.stack(impute(r, d, *p, **FEW)),
+    "held_out_score": lambda r, d, *p: held_out_score(r, d, *p, **FEW).per_entry,
+    "align": lambda r, d, *p: align(r, r, d, *p).posterior.T.mean,
+    "fold_in": lambda r, d, *p: fold_in(r, d, *p).bound,
+}
+
+
+@pytest.fixture(scope="module")
+def learned():
+    with jax.enable_x64(True):
+        learn = cavi.learn("all", "all", what=("both", "scale"))
+        return cavi.run(DATA, PRIORS, key=KEY, rank=2, max_steps=40, tol=None, learn=learn)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_priors_default_to_the_fits(learned, name):
+    """The learned ones, and nothing else: the user's own priors would give other values without a word."""
+    call = CALLS[name]
+    np.testing.assert_array_equal(call(learned, DATA), call(learned, DATA, learned.priors))
+    with pytest.raises(ValueError, match=r"no priors, or fit\.priors, for a fit whose hyperparameters were learned.*"):
+        call(learned, DATA, PRIORS)
+
+
+def test_the_bound_depends_on_which_priors_are_taken(learned):
+    """So that the test above can fail."""
+    assert cavi.bound(learned, DATA) == pytest.approx(learned.elbo[-1], rel=1e-12)
+    assert cavi.bound(learned.posterior, DATA, PRIORS) < learned.elbo[-1] - 1
+
+
+def test_other_priors_may_be_compared_for_a_fit_that_learned_none():
+    fit = cavi.run(DATA, PRIORS, key=KEY, rank=2, max_steps=5, tol=None)
+    assert cavi.bound(fit, DATA) == cavi.bound(fit, DATA, PRIORS) == pytest.approx(fit.elbo[-1], rel=1e-12)
+    assert cavi.bound(fit, DATA, OTHERS) != cavi.bound(fit, DATA)
+
+
+@pytest.mark.parametrize("name", [name for name in CALLS if name != "align"])
+def test_a_posterior_has_no_priors(learned, name):
+    with pytest.raises(ValueError, match="expected priors, as a Posterior does not have its own; got priors=None"):
+        CALLS[name](learned.posterior, DATA)
+
+
+def test_chains_have_their_priors():
+    options = {"rank": 2, "num_warmup": 5, "num_samples": 10, "progress_bar": False}
+    chains = mcmc.run_gibbs(as_data(DATA.X, [0, 1] * 4), PRIORS, key=KEY, **options)
+    assert chains.priors is PRIORS
+    again = [held_out_score(chains, DATA, *p).per_entry for p in ((), (PRIORS,))]
+    np.testing.assert_array_equal(*again)
+    hidden = mcmc.run_gibbs(UNLABELLED, PRIORS, key=KEY, **options)
+    found = label_probabilities(hidden, UNLABELLED)
+    np.testing.assert_array_equal(found, label_probabilities(hidden, UNLABELLED, PRIORS))
+    np.testing.assert_allclose(found.sum(axis=1), 1, rtol=1e-12)
+
+
+def test_arguments_come_in_one_order():
+    functions = (cavi.bound, cavi.paper_bound, collapsed_bound, psis, to_arviz, impute, held_out_score)
+    for function in (*functions, label_probabilities):
+        parameters = inspect.signature(function).parameters
+        assert list(parameters)[:3] == ["result", "data", "priors"], function
+        assert parameters["priors"].default is None
+    assert list(inspect.signature(align).parameters)[:4] == ["result", "reference", "data", "priors"]
+    assert list(inspect.signature(fold_in).parameters)[:3] == ["result", "X", "priors"]
+
+
+def test_the_former_order_works_with_a_warning(learned):
+    q = learned.posterior
+    with pytest.warns(DeprecationWarning, match=r"now result, data, priors: cavi\.bound\(posterior, data, priors\)"):
+        assert cavi.bound(DATA, learned.priors, q) == cavi.bound(learned, DATA)
+    with pytest.warns(DeprecationWarning, match="result, data, priors"):
+        assert cavi.paper_bound(DATA, learned.priors, q) == cavi.paper_bound(learned, DATA)
+    with pytest.warns(DeprecationWarning, match="result, data, priors"):
+        assert cavi.paper_bound_gap(DATA, q) == cavi.paper_bound_gap(learned, DATA)
+    with pytest.warns(DeprecationWarning, match="result, data, priors"):
+        folded = fold_in(DATA, learned, learned.priors)
+    np.testing.assert_array_equal(folded.bound, fold_in(learned, DATA).bound)
+
+
+def test_same_priors():
+    copy = jax.tree.map(lambda x: np.array(x), PRIORS)
+    assert same_priors(PRIORS, PRIORS)
+    assert same_priors(PRIORS, copy)
+    assert not same_priors(PRIORS, OTHERS)
+    assert not same_priors(PRIORS, PRIORS._replace(coefficients=Gamma(2.0, 1.0)))
+    fit = cavi.run(DATA, PRIORS, key=KEY, rank=2, max_steps=2, tol=None)
+    assert priors_of(fit) is PRIORS
+    assert isinstance(fit.posterior, Posterior)
