@@ -11,8 +11,10 @@ import numpy as np
 
 from ..model.conjugacy import rate_shape
 from ..model.data import Data
+from ..model.matrix import is_traced
 from ..model.priors import Gamma, Priors, canonical
 from ..model.problem import Problem
+from ..model.unlabelled import unlabelled_samples
 from .labels.unlabelled import label_prior
 from .posterior import Fit, Posterior
 
@@ -108,7 +110,7 @@ def match(posterior: Posterior, problem: Problem, kind: type | tuple = Gamma) ->
     if found != shapes:
         raise ValueError(f"expected a posterior of shapes {shapes} for these data and priors; got {found}")
     labels = posterior.labels
-    if labels is not None:
+    if labels is not None and not is_traced(labels.unlabelled, data.labels):
         flags, unlabelled = np.asarray(labels.unlabelled, bool), ~data.known
         if flags.tolist() != unlabelled.tolist() or labels.z.shape[1] != data.num_groups:
             raise ValueError(
@@ -121,7 +123,7 @@ def match(posterior: Posterior, problem: Problem, kind: type | tuple = Gamma) ->
     prior = label_prior(data)
     has, needs = (None if x is None else x.shape for x in (cast.labels.pi, prior.u))
     if has != needs:  # it was made with another prior of labels
-        pi = prior.dirichlet(cast.labels.z[~data.known])
+        pi = prior.dirichlet(cast.labels.z[unlabelled_samples(data)])
         cast = cast.with_labels(cast.labels._replace(pi=pi))
     return cast
 

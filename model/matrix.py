@@ -111,5 +111,5 @@ class DenseMatrix(NamedTuple):
 
 
 def is_traced(*values: Any) -> bool:
-    """Return whether any value is a tracer, inside someone's jit or grad: there are no numbers to look at."""
-    return any(isinstance(value, jax.core.Tracer) for value in values)
+    """Return whether any array in these values is a tracer, inside someone's jit or grad: it has no numbers to see."""
+    return any(isinstance(value, jax.core.Tracer) for value in jax.tree.leaves(values))

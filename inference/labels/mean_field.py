@@ -7,6 +7,7 @@ which takes the place of Δ_τc everywhere.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -64,14 +65,15 @@ class MeanField(Unlabelled):
     def hold(self, posterior: Posterior) -> Transposed:
         """Return the factors in the layout of sweeps."""
         labels = require_labels(posterior)
-        V = rows_of(turned(posterior.V), np.concatenate(self.split()))
-        factors = LabelFactors(labels.z[self.split()[1]], labels.pi, labels.z, labels.unlabelled)
+        known, without = self.split()
+        V = rows_of(turned(posterior.V), join([known, without]))
+        factors = LabelFactors(labels.z[without], labels.pi, labels.z, labels.unlabelled)
         return Transposed(turned(posterior.T), V, posterior.lam, factors)
 
     def first(self, V: Array, exposure: Array) -> tuple[Array, Array, Believed]:
         """Return E[log V], the exposure and beliefs of a start, in which q(z) is the prior."""
         weights = jnp.exp(self.prior.log_weights)
-        return V[np.concatenate(self.split())], exposure, Believed(self.prior.log_weights, weights, None)
+        return V[join(self.split())], exposure, Believed(self.prior.log_weights, weights, None)
 
 
 def require_labels(posterior: Posterior) -> LabelPosterior:
@@ -81,11 +83,16 @@ def require_labels(posterior: Posterior) -> LabelPosterior:
     return posterior.labels
 
 
-def rows_of(V: Gamma, rows: np.ndarray) -> Gamma:
+def rows_of(V: Gamma, rows: Array) -> Gamma:
     """Return these rows of a factor; by NumPy if possible, which compiles nothing."""
-    if is_traced(*V):
-        return Gamma(*(x[rows] for x in V))
+    if is_traced(*V, rows):
+        return Gamma(*(jnp.asarray(x)[rows] for x in V))
     return Gamma(*(jax.device_put(np.asarray(x)[rows]) for x in V))
+
+
+def join(parts: Sequence[Array]) -> Array:
+    """Return the parts one after another; by NumPy if possible, which compiles nothing."""
+    return (jnp if is_traced(*parts) else np).concatenate(parts)
 
 
 def evidence(family: Any, lam: Gamma | None, V_mean: Array) -> Array:

@@ -12,18 +12,16 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from ...model.conjugacy import expected, negative_kl
 from ...model.groups import Groups, WeightedGroups
-from ...model.matrix import is_traced
 from ...model.priors import Gamma, Priors
 from ...model.types import Array
 from ..moments import Moments, Transposed, by_component, turned
 from ..observed import Allocation
 from ..observed.candidates import Candidates
 from ..posterior import Posterior
-from .mean_field import require_labels, rows_of
+from .mean_field import join, require_labels, rows_of
 from .unlabelled import Believed, LabelFactors, Unlabelled, label_terms
 
 
@@ -102,10 +100,9 @@ class Structured(Unlabelled):
         labels, V = require_labels(posterior), turned(posterior.V)
         known, without = self.split()
         C = labels.z.shape[1]
-        held, last = rows_of(V, known), rows_of(V, np.repeat(without, C))
+        held, last = rows_of(V, known), rows_of(V, jnp.repeat(without, C))
         if labels.V is not None:
             last = Gamma(*(jnp.transpose(x, (2, 0, 1)).reshape(y.shape) for x, y in zip(labels.V, last, strict=True)))
-        join = jnp.concatenate if is_traced(*held, *last) else np.concatenate
         rows = Gamma(*(jnp.asarray(join([x, y])) for x, y in zip(held, last, strict=True)))
         factors = LabelFactors(labels.z[without], labels.pi, labels.z, labels.unlabelled)
         return Transposed(turned(posterior.T), rows, posterior.lam, factors)
@@ -114,5 +111,5 @@ class Structured(Unlabelled):
         """Return E[log V] of rows, the same as log E[V], and beliefs of a start, in which q(z) is the prior."""
         known, without = self.split()
         log_weights = self.prior.log_weights
-        rows = V[np.concatenate([known, np.repeat(without, log_weights.shape[1])])]
+        rows = V[join([known, jnp.repeat(without, log_weights.shape[1])])]
         return rows, rows, Believed(log_weights, jnp.exp(log_weights), jnp.zeros(len(rows), V.dtype))

@@ -19,6 +19,7 @@ from jax.scipy.special import entr
 
 from ...model.data import Data
 from ...model.labels import Labels
+from ...model.matrix import is_traced
 from ...model.priors import Gamma
 from ...model.special import digamma, gammaln, shape_of_gap
 from ...model.types import Array
@@ -178,8 +179,11 @@ class Unlabelled(Known):
         """Return q(z) ∝ exp(E[log π] + β evidence), rows adding up to 1."""
         return jax.nn.softmax(log_prior + self.beta * evidence, axis=1)
 
-    def split(self) -> tuple[np.ndarray, np.ndarray]:
+    def split(self) -> tuple[Array, ...]:
         """Return the indices of labelled and of unlabelled samples."""
+        if is_traced(self.unlabelled):
+            N, M = len(self.unlabelled), len(self.prior.log_weights)
+            return tuple(jnp.nonzero(self.unlabelled == flag, size=n)[0] for flag, n in ((0, N - M), (1, M)))
         flags = np.asarray(self.unlabelled, bool)
         return np.flatnonzero(~flags), np.flatnonzero(flags)
 
