@@ -1,4 +1,4 @@
-"""`gsnmf choose`: its options, and what it prints."""
+"""`gsnmf choose`: options and output."""
 
 from __future__ import annotations
 
@@ -7,7 +7,17 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .options import FILES, add_problem, check_folder, check_problem, make_priors, read_problem, seed
+from .options import (
+    FILES,
+    add_problem,
+    add_run,
+    check_folder,
+    check_problem,
+    make_priors,
+    read_problem,
+    run_options,
+    seed,
+)
 
 if TYPE_CHECKING:
     from ..comparison.ranks import Choice
@@ -15,28 +25,28 @@ if TYPE_CHECKING:
 CHOOSE_EXAMPLE = "  gsnmf choose counts.csv --ranks 2:12 --out choice"
 CHOOSE = f"""examples:
 {CHOOSE_EXAMPLE}
-  gsnmf choose counts.csv --labels classes.csv --ranks 10:40:10 --small 1 --large 10 --splits 5
+  gsnmf choose counts.csv --labels classes.csv --ranks 10:40:10 --large 0.03 --splits 5
 
-A share of the entries is hidden, models of every size are fitted to the rest, and each says how probable it held the
-hidden entries; that again for every split. score: the log density of a hidden entry on average; behind: by how much
-it is below the best. Chosen is the smallest rank that is behind by one standard error of that at most.
+In every split some entries are hidden, and models of every rank are fitted to the rest and scored by the predictive
+density of the hidden entries. score: the mean log density of a hidden entry; behind: how far it is below the best. The
+rank chosen is the smallest one that is behind by at most one standard error of this difference.
 
 {FILES}
-The folder gets ranks.csv and ranks.png. Ctrl-C keeps what is done. JAX_ENABLE_X64=1 in the environment computes in
-double precision."""
+The folder gets ranks.csv and ranks.png. Ctrl-C keeps the results so far. JAX_ENABLE_X64=1 in the environment computes
+in double precision."""
 
 
 def add_choose(commands: Any, **common: Any) -> None:
-    """The parser of this command, added to those of `gsnmf`.
+    """Add the parser of `gsnmf choose`.
 
     Args:
-        commands: what `add_subparsers` returned.
-        common: options of every parser.
+        commands: the subparsers of `gsnmf`.
+        common: options that all parsers share.
     """
     choose = commands.add_parser(
         "choose",
-        help="how many components a matrix of yours asks for",
-        description="Choose the number of components by how well models predict entries that they were not shown.",
+        help="choose the number of components for your own matrix",
+        description="Choose the number of components by how well models predict hidden entries.",
         epilog=CHOOSE,
         **common,
     )
@@ -44,12 +54,19 @@ def add_choose(commands: Any, **common: Any) -> None:
     folder = Path("gsnmf_choice")
     choose.add_argument("--out", type=Path, default=folder, metavar="DIR", help="folder (default: %(default)s)")
     add_problem(choose, several=True)
-    choose.add_argument("--share", type=float, default=0.1, help="of the entries to hide (default: 0.1)")
-    choose.add_argument("--splits", type=int, default=3, metavar="N", help="how often (default: 3)")
-    choose.add_argument("--restarts", type=int, default=3, metavar="N", help="fits of each; the best bound is taken")
-    choose.add_argument("--max-steps", type=int, default=1000, metavar="N", help="sweeps at most (default: 1000)")
-    choose.add_argument("--tol", type=float, default=1e-6, help="relative change of the bound to stop at")
-    choose.add_argument("--seed", type=seed, default=0, metavar="N", help="of all that is random (default: 0)")
+    choose.add_argument("--share", type=float, default=0.1, help="proportion of entries to hide (default: 0.1)")
+    choose.add_argument(
+        "--splits", type=int, default=3, metavar="N", help="random choices of hidden entries (default: 3)"
+    )
+    choose.add_argument(
+        "--restarts",
+        type=int,
+        default=3,
+        metavar="N",
+        help="fits of each rank, the one with the highest bound is scored (default: 3)",
+    )
+    add_run(choose)
+    choose.add_argument("--seed", type=seed, default=0, metavar="N", help="seed of all random choices (default: 0)")
 
 
 def _choose(arguments: argparse.Namespace) -> int:
@@ -68,10 +85,7 @@ def _choose(arguments: argparse.Namespace) -> int:
         num_splits=arguments.splits,
         restarts=arguments.restarts,
         seed=arguments.seed,
-        init=arguments.init,
-        lam_start=arguments.lam_start,
-        max_steps=arguments.max_steps,
-        tol=arguments.tol,
+        **run_options(arguments),
     )
     choice.table.to_csv(arguments.out / "ranks.csv")
     save(plot_rank_choice(choice), arguments.out / "ranks.png")
@@ -84,7 +98,7 @@ def _choose(arguments: argparse.Namespace) -> int:
 
 
 def report(choice: Choice) -> str:
-    """The table, and what it says.
+    """Format the table and the choice.
 
     Args:
         choice: as `choose_rank` returns it.

@@ -1,4 +1,4 @@
-"""The four methods of the paper: each learns a space from training samples, and maps samples into it."""
+"""The paper's four methods: each learns a space from training samples and maps samples into it."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ from sklearn.exceptions import ConvergenceWarning
 from ..classification.projection import nnls
 from ..inference import DeadComponentsWarning, Fit, cavi
 from ..inference.diagnostics import collapsed_bound
-from ..model import Data, Gamma, GroupSparse, Priors, as_data, label_driven
+from ..model import Data, Gamma, Priors, as_data, default_priors
+from ..model.defaults import SCALE
 
 Array: TypeAlias = NDArray[Any]
-COLLAPSED_DRAWS = 8  # rows of results have the standard error beside the estimate
+COLLAPSED_DRAWS = 8  # results have a column for its standard error
 
 
 class Space(NamedTuple):
-    """What a method has learned.
+    """A space that a method has learned.
 
-    project: features × samples to components × samples, the same map for training and test samples.
-    sweeps: how many it made.
-    bound: the augmented bound, of a variational method.
-    made: the fit, what it was fitted to, and its priors, likewise.
+    project: map from features × samples to components × samples, the same for training and test samples.
+    sweeps: number of sweeps.
+    bound: the augmented bound; None if the method is not variational.
+    made: the fit, its data and its priors; None if the method is not variational.
     """
 
     project: Callable[[Array], Array]
@@ -38,9 +39,9 @@ class Space(NamedTuple):
     made: tuple[Fit, Data, Priors] | None = None
 
     def collapsed(self, seed: int) -> tuple[float, float] | None:
-        """The collapsed bound and its standard error; None without a bound.
+        """Estimate the collapsed bound and its standard error; None without a bound.
 
-        The same seed for several spaces leaves less noise in their differences.
+        Sharing a seed between spaces reduces the noise in their differences.
         """
         if self.made is None:
             return None
@@ -50,35 +51,35 @@ class Space(NamedTuple):
 
 
 def pca(X: Array, labels: Array, seed: int, *, rank: int) -> Space:
-    """Principal components, most significant first.
+    """Fit principal components, most significant first.
 
     Args:
         X: features × samples.
         labels: not used.
-        seed: not used: they do not depend on a start.
-        rank: how many components.
+        seed: not used: the result does not depend on an initialisation.
+        rank: number of components.
     """
     learned = PCA(rank, svd_solver="full").fit(X.T)
     return Space(lambda Y: learned.transform(Y.T).T)
 
 
 def nmf_kl(X: Array, labels: Array, seed: int, *, rank: int, l1: float, max_steps: int = 300) -> Space:
-    """scikit-learn's multiplicative updates of the KL divergence, with an L1 penalty on the coefficients.
+    """Fit by scikit-learn's multiplicative updates of the KL divergence, with an L1 penalty on the coefficients.
 
     Args:
         X: features × samples.
         labels: not used.
-        seed: of the random start.
-        rank: how many components.
-        l1: the weight of the penalty, as scikit-learn scales it.
-        max_steps: iterations, all of which are made.
+        seed: of the random initialisation.
+        rank: number of components.
+        l1: weight of the penalty, in scikit-learn's scaling.
+        max_steps: number of iterations; there is no early stopping.
     """
     model = NMF(
         rank, solver="mu", beta_loss="kullback-leibler", init="random", random_state=seed, max_iter=max_steps, tol=0,
         alpha_W=l1, alpha_H=0.0, l1_ratio=1.0,
     )  # fmt: skip
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # the paper's protocol is a number of iterations
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the paper's protocol fixes the number of iterations
         model.fit(np.asarray(X.T, np.float32))
     T = model.components_.T
     return Space(partial(nnls, T), model.n_iter_)
@@ -98,20 +99,20 @@ def nmf_vb(
     tol: float | None = None,
     accelerate: bool = False,
 ) -> Space:
-    """Cemgil's variational NMF: our engine, with Gamma priors on dictionary and coefficients.
+    """Fit Cemgil's variational NMF: `cavi.run` with Gamma priors on dictionary and coefficients.
 
     Args:
         X: features × samples.
         labels: not used.
-        seed: of the random start.
-        rank: how many components.
+        seed: of the random initialisation.
+        rank: number of components.
         a_t: shape of the dictionary's prior.
-        b_t: its scale.
+        b_t: scale of the dictionary's prior.
         a_v: shape of the coefficients' prior.
-        b_v: its scale.
-        max_steps: sweeps at most; all are made, as in the paper, unless there is a tol.
+        b_v: scale of the coefficients' prior.
+        max_steps: sweeps at most; exactly as many, as in the paper, if tol is None.
         tol: as in `cavi.run`.
-        accelerate: likewise.
+        accelerate: as in `cavi.run`.
     """
     options = {"max_steps": max_steps, "tol": tol, "accelerate": accelerate}
     return _variational(as_data(X), Priors(Gamma(a_t, b_t), Gamma(a_v, b_v)), seed, rank=rank, **options)
@@ -127,36 +128,35 @@ def nmf_gs(
     b_t: float,
     small: float,
     large: float,
-    scale: float = 1e6,
+    scale: float = SCALE,
     lam_start: str = "shape",
     init: str = "random",
     max_steps: int = 300,
     tol: float | None = None,
     accelerate: bool = False,
 ) -> Space:
-    """The paper's model with its prior (11): components bound to classes.
+    """Fit the paper's model with its prior (11): components bound to classes.
 
     Args:
         X: features × samples.
         labels: one per sample: the groups.
-        seed: of the random start.
-        rank: how many components in all.
+        seed: of the random initialisation.
+        rank: number of components in all.
         a_t: shape of the dictionary's prior.
-        b_t: its scale.
+        b_t: scale of the dictionary's prior.
         small: shape of λ where a component is bound.
         large: shape of λ elsewhere.
-        scale: of λ.
-        lam_start: where λ starts: "prior", its prior mean as in the author's program, or "shape", its shape.
+        scale: scale of λ's prior.
+        lam_start: initialisation of λ: "prior", its prior mean as in the author's program, or "shape", its shape.
         init: as in `cavi.run`.
-        max_steps: sweeps at most; all are made, as in the paper, unless there is a tol.
+        max_steps: sweeps at most; exactly as many, as in the paper, if tol is None.
         tol: as in `cavi.run`.
-        accelerate: likewise.
+        accelerate: as in `cavi.run`.
     """
     if lam_start not in ("prior", "shape"):
         raise ValueError(f"expected lam_start to be 'prior' or 'shape'; got {lam_start!r}")
     data = as_data(X, labels)
-    rates = label_driven(rank=rank, num_groups=data.num_groups, small=small, large=large, scale=scale)
-    priors = Priors(Gamma(a_t, b_t), GroupSparse(rates))
+    priors = default_priors(data, rank=rank, prior="paper", small=small, large=large, scale=scale, a_t=a_t, b_t=b_t)
     start = cavi.start_at_shape(data, priors) if lam_start == "shape" else None
     options = {"max_steps": max_steps, "tol": tol, "accelerate": accelerate}
     return _variational(data, priors, seed, start=start, init=init, **options)
@@ -164,8 +164,8 @@ def nmf_gs(
 
 def _variational(data: Data, priors: Priors, seed: int, **options: Any) -> Space:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # the paper's protocol is a number of sweeps
-        warnings.simplefilter("ignore", DeadComponentsWarning)  # sweeps over shapes go where components die
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the paper's protocol fixes the number of sweeps
+        warnings.simplefilter("ignore", DeadComponentsWarning)  # some settings are so strong that components die
         fit: Fit = cavi.run(data, priors, key=jax.random.key(seed), **options)
     if not np.isfinite(fit.elbo[-1]):
         raise ValueError(f"expected a finite bound with these settings, from seed {seed}; {fit.message}")
@@ -177,11 +177,11 @@ METHODS: dict[str, Callable[..., Space]] = {"pca": pca, "nmf_kl": nmf_kl, "nmf_v
 
 
 def resolve(method: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """All settings of a method, those left out at their defaults, numbers of the kind they are meant to be.
+    """Return all settings of a method: defaults for those left out, numbers cast to the declared type.
 
     Args:
-        method: its name.
-        settings: some of its settings by name.
+        method: name of the method.
+        settings: some of its settings, by name.
 
     >>> resolve("pca", {"rank": 5})
     {'rank': 5}

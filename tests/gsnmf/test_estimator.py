@@ -204,7 +204,7 @@ def test_a_restart_that_broke_off_is_left_out(select, broken, monkeypatch):
     break_some(monkeypatch, [broken])
     with pytest.warns(ConvergenceWarning) as caught:
         model = GroupSparseNMF(**options).fit(X, y)
-    said = ["1 of 3 fits broke off and are left out. The bound became nan at sweep 3."]  # nothing of max_iter
+    said = ["1 of 3 fits failed and are left out. The bound became nan at sweep 3."]  # nothing of max_iter
     assert [str(warning.message) for warning in caught] == said
     assert model.best_restart_ != broken
     assert np.isnan(model.bounds_).tolist() == [r == broken for r in range(3)]
