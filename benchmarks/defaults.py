@@ -92,13 +92,10 @@ def documents(path: Path, splits: int) -> Iterator[Split]:
 
 def problems(folder: Path | None) -> dict[str, Callable[[int], Iterator[Split]]]:
     """List the data by name, each a function of the number of splits."""
-    found: dict[str, Callable[[int], Iterator[Split]]] = {
-        f"digits, {size} images": partial(digits, size) for size in demo.SIZES
-    } | {
-        "digits, 600 images, × 1/16": partial(digits, 600, unit=1 / 16),
-        "digits, 600 images, × 255": partial(digits, 600, unit=255),
-        "ORL": orl,
-    }
+    found: dict[str, Callable[[int], Iterator[Split]]] = {}
+    for size, unit in [(100, 1.0), (600, 1.0), (600, 1 / 16), (600, 255.0)]:  # pixels from 0 to 16, to 1, to 4080
+        found[f"digits, {size} images, 0 to {16 * unit:g}"] = partial(digits, size, unit=unit)
+    found["ORL"] = orl
     for name, make in {"pbmc68k": cells, "immune_cells": cells, "reuters_r8": documents}.items():
         path = None if folder is None else folder / f"{name}.npz"
         if path is not None and path.exists():

@@ -13,6 +13,7 @@ from gsnmf.experiments import protocol, results, tables
 from gsnmf.experiments.methods import METHODS, resolve
 from gsnmf.experiments.presets import preset, presets
 from gsnmf.experiments.protocol import Plan, Problem, run, run_fold, seeds, tasks
+from gsnmf.model import label_driven
 
 SETTINGS = {
     "pca": {"rank": 3},
