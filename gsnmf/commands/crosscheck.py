@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from .options import FILES, add_problem, check_folder, check_problem, read_problem, run_options, seed
+from .options import FILES, add_problem, check_folder, check_problem, read_problem, seed
 
 CROSSCHECK_EXAMPLE = "  gsnmf crosscheck --out crosscheck --seed 1"
 CROSSCHECK_EXAMPLES = f"""examples:
@@ -52,9 +52,10 @@ def _crosscheck(arguments: argparse.Namespace) -> int:
     check_folder(arguments.out)
     check_problem(arguments)
     from ..crosscheck.run import check_sizes, run_crosscheck
+    from ..inference.defaults import LAM_START
 
     check_sizes(arguments.draws, arguments.chains)
     problem = None if arguments.file is None else read_problem(arguments)
     options = {name: getattr(arguments, name) for name in ("seed", "draws", "chains", "init")}  # init: its own default
-    run_crosscheck(arguments.out, problem, lam_start=run_options(arguments)["lam_start"], **options)
+    run_crosscheck(arguments.out, problem, lam_start=arguments.lam_start or LAM_START, **options)
     return 0
