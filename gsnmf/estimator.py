@@ -24,8 +24,10 @@ from .classification.prediction import (
 )
 from .classification.restarts import Recipe, draw_seeds
 from .inference import cavi, in_use
+from .inference.defaults import ACCELERATE, INIT, LAM_START, MAX_STEPS, TOL
 from .inference.results import divergence
 from .model import Priors, as_data
+from .model.defaults import A_T, B_T, PER_GROUP, PRIOR, SCALE
 from .model.units import unit_of
 
 
@@ -86,7 +88,7 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         unlabelled: the value in y that marks unlabelled samples, in addition to NaN and None, which always do; None for
             no other. "auto": scikit-learn's −1, if there are two or more other labels and all are whole numbers ≥ 0; in
             {−1, 1} it is a class, and {−1, 0, 1} is refused, as it may mean either.
-        random_state: a seed, a RandomState or None.
+        random_state: a seed, a RandomState or None. A seed N gives the fit of `gsnmf fit --seed N`.
         verbose: 1 for a progress bar over restarts.
 
     Attributes:
@@ -121,20 +123,20 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         self,
         n_components: int | None = None,
         *,
-        per_class: int = 3,
+        per_class: int = PER_GROUP,
         common: int = 0,
-        prior: str = "relative",
+        prior: str = PRIOR,
         small: float | None = None,
         large: float | None = None,
-        a_t: float = 0.6,
-        b_t: float = 20.0,
-        scale: float = 1e6,
+        a_t: float = A_T,
+        b_t: float = B_T,
+        scale: float = SCALE,
         priors: Priors | None = None,
-        init: str = "random",
-        lam_start: str = "prior",
-        max_iter: int = 300,
-        tol: float | None = 1e-6,
-        accelerate: bool = True,
+        init: str = INIT,
+        lam_start: str = LAM_START,
+        max_iter: int = MAX_STEPS,
+        tol: float | None = TOL,
+        accelerate: bool = ACCELERATE,
         counts: float | None = None,
         learn: cavi.Learn | None = None,
         transform_by: str = "nnls",

@@ -2,6 +2,7 @@
 
 from .conjugacy import Rate
 from .data import Data, as_data
+from .defaults import default_priors
 from .generative import group_sparse_nmf
 from .labels import Dirichlet, Labels
 from .metadata import HeldOut, Names
@@ -28,6 +29,7 @@ __all__ = [
     "by_scale",
     "common",
     "common_and_individual",
+    "default_priors",
     "group_sparse_nmf",
     "hide",
     "individual",

@@ -7,7 +7,17 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .options import FILES, add_problem, check_folder, check_problem, make_priors, read_problem, seed
+from .options import (
+    FILES,
+    add_problem,
+    add_run,
+    check_folder,
+    check_problem,
+    make_priors,
+    read_problem,
+    run_options,
+    seed,
+)
 
 if TYPE_CHECKING:
     from ..comparison.ranks import Choice
@@ -15,7 +25,7 @@ if TYPE_CHECKING:
 CHOOSE_EXAMPLE = "  gsnmf choose counts.csv --ranks 2:12 --out choice"
 CHOOSE = f"""examples:
 {CHOOSE_EXAMPLE}
-  gsnmf choose counts.csv --labels classes.csv --ranks 10:40:10 --small 1 --large 10 --splits 5
+  gsnmf choose counts.csv --labels classes.csv --ranks 10:40:10 --large 0.03 --splits 5
 
 A proportion of the entries is held out, models of every rank are fitted to the rest, and the held-out entries are
 scored by their log predictive density; this is repeated for every split. score: the mean log density of a held-out
@@ -48,12 +58,13 @@ def add_choose(commands: Any, **common: Any) -> None:
     choose.add_argument("--share", type=float, default=0.1, help="proportion of entries to hold out (default: 0.1)")
     choose.add_argument("--splits", type=int, default=3, metavar="N", help="number of random splits (default: 3)")
     choose.add_argument(
-        "--restarts", type=int, default=3, metavar="N", help="fits per rank and split; the best bound is kept"
+        "--restarts",
+        type=int,
+        default=3,
+        metavar="N",
+        help="fits per rank and split; the best is kept (default: 3)",
     )
-    choose.add_argument(
-        "--max-steps", type=int, default=1000, metavar="N", help="maximum number of sweeps (default: 1000)"
-    )
-    choose.add_argument("--tol", type=float, default=1e-6, help="relative change of the bound at which to stop")
+    add_run(choose)
     choose.add_argument("--seed", type=seed, default=0, metavar="N", help="random seed (default: 0)")
 
 
@@ -73,10 +84,7 @@ def _choose(arguments: argparse.Namespace) -> int:
         num_splits=arguments.splits,
         restarts=arguments.restarts,
         seed=arguments.seed,
-        init=arguments.init,
-        lam_start=arguments.lam_start,
-        max_steps=arguments.max_steps,
-        tol=arguments.tol,
+        **run_options(arguments),
     )
     choice.table.to_csv(arguments.out / "ranks.csv")
     save(plot_rank_choice(choice), arguments.out / "ranks.png")

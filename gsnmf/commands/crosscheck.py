@@ -58,12 +58,12 @@ def add_crosscheck(commands: Any, **common: Any) -> None:
 
 def _crosscheck(arguments: argparse.Namespace) -> int:
     check_folder(arguments.out)
-    init = arguments.init  # the default here differs from that of a fit
     check_problem(arguments)
     from ..crosscheck.run import check_sizes, run_crosscheck
+    from ..inference.defaults import LAM_START
 
     check_sizes(arguments.draws, arguments.chains)
     problem = None if arguments.file is None else read_problem(arguments)
-    options = {name: getattr(arguments, name) for name in ("seed", "draws", "chains", "lam_start")}
-    run_crosscheck(arguments.out, problem, init=init, **options)
+    options = {name: getattr(arguments, name) for name in ("seed", "draws", "chains", "init")}  # init: its own default
+    run_crosscheck(arguments.out, problem, lam_start=arguments.lam_start or LAM_START, **options)
     return 0

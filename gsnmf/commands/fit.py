@@ -9,7 +9,17 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .options import FILES, add_problem, check_folder, check_problem, image_shape, read_problem, seed
+from .options import (
+    FILES,
+    add_problem,
+    add_run,
+    check_folder,
+    check_problem,
+    image_shape,
+    read_problem,
+    run_options,
+    seed,
+)
 
 if TYPE_CHECKING:
     from ..inference import Fit
@@ -56,11 +66,8 @@ def add_fit(commands: Any, **common: Any) -> None:
         metavar="AXIS",
         help="scale of λ's prior; without --labels, shape and scale of V's",
     )
-    fit.add_argument("--max-steps", type=int, default=300, metavar="N", help="maximum number of sweeps (default: 300)")
-    fit.add_argument(
-        "--tol", type=float, default=1e-6, help="relative change of the bound at which to stop (default: 1e-6)"
-    )
-    fit.add_argument("--seed", type=seed, default=0, metavar="N", help="seed of the random start (default: 0)")
+    add_run(fit)
+    fit.add_argument("--seed", type=seed, default=0, metavar="N", help="as GroupSparseNMF's random_state (default: 0)")
     fit.add_argument("--plots", type=Path, metavar="DIR", help="write pictures into this folder")
     fit.add_argument(
         "--image-shape", type=image_shape, metavar="HxW", help="samples are images: pictures and reports draw them"
@@ -118,15 +125,18 @@ def _run(arguments: argparse.Namespace, data: Data, priors: Priors, rank: int) -
     from sklearn.exceptions import ConvergenceWarning
     from tqdm import tqdm
 
+    from ..classification.restarts import draw_seeds
     from ..inference import DeadComponentsWarning, cavi
 
     last: list[Fit] = []
-    start = cavi.start_at_shape(data, priors, rank) if arguments.lam_start == "shape" else None
+    options = run_options(arguments)
+    start = cavi.start_at_shape(data, priors, rank) if options.pop("lam_start") == "shape" else None
+    _, [first] = draw_seeds(arguments.seed, 1)  # the estimator's first restart, so that both give the same fit
     learn, axes = None, (arguments.learn_dictionary, arguments.learn_coefficients)
     if any(axes):
         # The shapes of λ specify which component belongs to which label: only the scale can be learned.
         learn = cavi.learn(*axes, what=("both", "both" if arguments.labels is None else "scale"))
-    with tqdm(total=arguments.max_steps, unit="sweep", disable=None) as progress, warnings.catch_warnings():
+    with tqdm(total=options["max_steps"], unit="sweep", disable=None) as progress, warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # its sentence is printed with the table
         warnings.simplefilter("ignore", DeadComponentsWarning)  # the table counts them
 
@@ -138,14 +148,13 @@ def _run(arguments: argparse.Namespace, data: Data, priors: Priors, rank: int) -
             fit = cavi.run(
                 data,
                 priors,
-                key=jax.random.key(arguments.seed),
+                key=jax.random.key(first),
                 start=start,
-                init=arguments.init,
                 rank=rank,
-                max_steps=arguments.max_steps,
-                tol=arguments.tol,
                 learn=learn,
+                labels=cavi.labelling(warm_start=options["init"]),
                 callback=checkpoint,
+                **options,
             )
         except KeyboardInterrupt:
             if not last:

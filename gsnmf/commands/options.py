@@ -1,4 +1,4 @@
-"""What commands ask for in the same words: a matrix of yours with its priors, folders, seeds."""
+"""Options that several commands share: the data, their priors, how a fit runs, folders and seeds."""
 
 from __future__ import annotations
 
@@ -6,39 +6,42 @@ import argparse
 import os
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..model import Data, Priors
 
 FILES = """\
-FILE holds a matrix, features × samples: .npy, .npz (one array, or the one called X), .csv or .tsv. The first row and
-column of the last two may name samples and features. Labels are .npy, .npz, or text with one label per line, which
-may begin with a line that says label, group or class. NaN, and cells that are empty or say NA, are missing entries, or
-labels that are unknown and are learned; at the end of a file of labels write NA, as empty lines there do not count."""
-GROUP_OPTIONS = {"per_group": 3, "small": 32.0, "large": 256.0, "scale": 1e6, "init": "random", "lam_start": "prior"}
-PRIOR_OPTIONS = {"a_t": 0.6, "b_t": 20.0}
+FILE holds a matrix, features × samples: .npy, .npz (one array, or the one called X), .csv or .tsv. In the last two, the
+first row and column may name samples and features. Labels are .npy, .npz, or text with one label per line, which may
+begin with a line that says label, group or class. NaN, empty cells and NA stand for missing entries and for unlabelled
+samples, whose labels are learned; at the end of a file of labels write NA, as trailing empty lines are ignored."""
+# An option that is left out stays None, and then the library's own default holds (gsnmf.model.defaults,
+# gsnmf.inference.defaults). Help texts repeat these numbers, as help must not wait for the library to be imported.
+GROUP_OPTIONS = ("per_group", "prior", "small", "large", "scale", "init", "lam_start")
+DICTIONARY_OPTIONS = ("a_t", "b_t")
+PRIOR_OPTIONS = ("per_group", "prior", "small", "large", "scale", *DICTIONARY_OPTIONS)
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C, with a sentence on what is saved."""
+    """A KeyboardInterrupt (Ctrl-C) with a sentence about what was saved."""
 
 
 def add_problem(
     parser: argparse.ArgumentParser, *, optional: bool = False, init: str = "random", several: bool = False
 ) -> None:
-    """The options about X, its labels and the priors; `check_problem` fills in their defaults.
+    """Add the options for X, its labels and the priors.
 
     Args:
         parser: of the command.
-        optional: whether the command can do without a file.
-        init: how T and V start unless told, for the help.
-        several: whether the command takes numbers of components to try, and not just one.
+        optional: whether FILE may be left out.
+        init: the command's default initialisation of T and V, for the help.
+        several: whether the command takes several numbers of components to compare.
     """
     shape = "features × samples: npy, npz, csv or tsv"
     if optional:
         parser.add_argument(
-            "file", type=Path, nargs="?", metavar="FILE", help=f"{shape} (default: drawn from the model)"
+            "file", type=Path, nargs="?", metavar="FILE", help=f"{shape} (default: a draw from the model)"
         )
     else:
         parser.add_argument("file", type=Path, metavar="FILE", help=shape)
@@ -49,41 +52,69 @@ def add_problem(
         parser.set_defaults(rank=None, per_group=None)
     else:
         parser.add_argument("--rank", type=int, metavar="K", help="components in all; required without --labels")
-    group = parser.add_argument_group("with --labels, the paper's prior (11)")
+    group = parser.add_argument_group("with --labels, the group-sparse prior (11) of the paper")
     if not several:
         group.add_argument(
-            "--per-group", type=int, metavar="N", help="components of each label, if not --rank (default: 3)"
+            "--per-group", type=int, metavar="N", help="components of each label, unless --rank is given (default: 3)"
         )
-    group.add_argument("--small", type=float, metavar="A", help="shape of λ at a component's own label (default: 32)")
-    group.add_argument("--large", type=float, metavar="A", help="shape of λ at other labels (default: 256)")
-    group.add_argument("--scale", type=float, metavar="B", help="scale of λ (default: 1e6)")
-    group.add_argument("--init", choices=["random", "groups"], help=f"how T and V start (default: {init})")
-    lam_help = "λ starts at its prior mean (default) or at its shape, better for large shapes"
+    prior_help = (
+        "relative: --small and --large are fractions of a sample's counts; paper: shapes of λ (default: relative)"
+    )
+    group.add_argument("--prior", choices=["relative", "paper"], help=prior_help)
+    own = "shrinkage at a component's own label (default: 0.001; with --prior paper: 32)"
+    group.add_argument("--small", type=float, metavar="A", help=own)
+    group.add_argument(
+        "--large", type=float, metavar="A", help="shrinkage at other labels (default: 0.01; with --prior paper: 256)"
+    )
+    group.add_argument("--scale", type=float, metavar="B", help="scale of λ's prior (default: 1e6)")
+    group.add_argument("--init", choices=["random", "groups"], help=f"initialisation of T and V (default: {init})")
+    lam_help = "initialisation of λ: its prior mean, or its shape, better for large shapes (default: prior)"
     group.add_argument("--lam-start", choices=["prior", "shape"], help=lam_help)
     parser.add_argument("--a-t", type=float, metavar="A", help="shape of the dictionary's prior (default: 0.6)")
-    parser.add_argument("--b-t", type=float, metavar="B", help="its scale (default: 20)")
+    parser.add_argument("--b-t", type=float, metavar="B", help="scale of the dictionary's prior (default: 20)")
+
+
+def add_run(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say when a fit stops."""
+    parser.add_argument("--max-steps", type=int, metavar="N", help="sweeps at most (default: 300)")
+    parser.add_argument("--tol", type=float, help="relative change of the bound at which a fit stops (default: 1e-6)")
+
+
+def given(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:
+    """Return those of the options that were given."""
+    return {name: value for name in names if (value := getattr(arguments, name)) is not None}
+
+
+def run_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return init, lam_start, max_steps and tol, as given or at the library's defaults."""
+    from ..inference.defaults import INIT, LAM_START, MAX_STEPS, TOL
+
+    defaults = {"init": INIT, "lam_start": LAM_START, "max_steps": MAX_STEPS, "tol": TOL}
+    return defaults | given(arguments, *defaults)
 
 
 def check_problem(arguments: argparse.Namespace) -> None:
-    """Refuse options that would have no effect, and fill in the defaults of those that have."""
-    grouped = [name for name in GROUP_OPTIONS if getattr(arguments, name) is not None]
+    """Raise ValueError for options that contradict each other or would have no effect."""
+    grouped = list(given(arguments, *GROUP_OPTIONS))
     if arguments.file is None:
-        given = [name for name in ("labels", "rank", *PRIOR_OPTIONS) if getattr(arguments, name) is not None] + grouped
-        if given:
-            raise ValueError(f"expected FILE with --{given[0].replace('_', '-')}; got none")
+        without = [*given(arguments, "labels", "rank", *DICTIONARY_OPTIONS), *grouped]
+        if without:
+            raise ValueError(f"expected FILE with --{without[0].replace('_', '-')}; got none")
     elif arguments.labels is None and grouped:
         raise ValueError(f"expected --labels with --{grouped[0].replace('_', '-')}; got none")
     elif arguments.labels is None and arguments.rank is None:
         raise ValueError("expected --labels FILE, or --rank K for a model without groups; got neither")
     if arguments.rank is not None and arguments.per_group is not None:
         raise ValueError("expected --per-group or --rank; got both")
-    for name, value in (GROUP_OPTIONS | PRIOR_OPTIONS).items():
-        if getattr(arguments, name) is None and not (name == "per_group" and arguments.rank is not None):
-            setattr(arguments, name, value)
+    if arguments.prior != "paper":
+        for name, value in given(arguments, "small", "large").items():
+            if value >= 1:
+                said = f"expected --{name} to be a fraction of a sample's counts, below 1; got {value:g}"
+                raise ValueError(f"{said} (for shapes of λ add --prior paper)")
 
 
 def read_problem(arguments: argparse.Namespace) -> tuple[Data, Priors, int]:
-    """Data and priors of the options, checked against each other, and the rank."""
+    """Read the data and build the priors; return both, checked against each other, and the rank."""
     from ..files import read_labels, read_matrix
     from ..model import as_data
     from ..model.problem import Problem
@@ -96,19 +127,14 @@ def read_problem(arguments: argparse.Namespace) -> tuple[Data, Priors, int]:
 
 
 def make_priors(arguments: argparse.Namespace, data: Data, rank: int | None) -> Priors:
-    """The priors of the options with so many components in all; None for --per-group of each label."""
-    from ..model import Gamma, GroupSparse, Priors, label_driven, matching
+    """Build the priors for these options and this number of components; None for --per-group of each label."""
+    from ..model import default_priors
 
-    dictionary = Gamma(arguments.a_t, arguments.b_t)
-    if rank is not None and data.num_groups == 0:
-        return Priors(dictionary, matching(data, dictionary, rank))
-    how = {"per_group": arguments.per_group} if rank is None else {"rank": rank}
-    shapes = {name: getattr(arguments, name) for name in ("small", "large", "scale")}
-    return Priors(dictionary, GroupSparse(label_driven(num_groups=data.num_groups, **how, **shapes)))
+    return default_priors(data, rank=rank, **given(arguments, *PRIOR_OPTIONS))
 
 
 def check_folder(folder: Path) -> None:
-    """Make the folder and see that files can be written there, before any work is done for them."""
+    """Create the folder and check that it is writable, before any work is done."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -118,14 +144,14 @@ def check_folder(folder: Path) -> None:
 
 
 def seed(text: str) -> int:
-    """A whole number that random generators take."""
+    """Parse a seed: a whole number that random generators accept."""
     if not text.isdecimal() or int(text) >= 2**32:
         raise argparse.ArgumentTypeError(f"expected a whole number from 0 to {2**32 - 1}; got {text!r}")
     return int(text)
 
 
 def ranks(text: str) -> list[int]:
-    """FROM:TO with both ends, FROM:TO:STEP, or a list.
+    """Parse FROM:TO (both ends included), FROM:TO:STEP, or a list.
 
     >>> ranks("2:5"), ranks("2:8:3"), ranks("4,2")
     ([2, 3, 4, 5], [2, 5, 8], [4, 2])
@@ -141,7 +167,7 @@ def ranks(text: str) -> list[int]:
 
 
 def image_shape(text: str) -> tuple[int, int]:
-    """HxW, as in 112x92."""
+    """Parse HxW, as in 112x92."""
     parts = text.lower().split("x")
     if len(parts) != 2 or not all(part.isdecimal() and int(part) > 0 for part in parts):
         raise argparse.ArgumentTypeError(f"expected HxW, as in 112x92; got {text!r}")

@@ -1,4 +1,4 @@
-"""How many components? Some entries of X are hidden, models of every size fitted to the rest and asked for them."""
+"""Choice of the number of components by the predictive density of hidden entries of X."""
 
 from __future__ import annotations
 
@@ -18,22 +18,24 @@ from tqdm import tqdm
 
 from ..drawing.axes import DARK, new_axes
 from ..inference import DeadComponentsWarning, Fit, cavi, held_out_score, in_use
-from ..model import Data, Gamma, GroupSparse, Priors, as_data, hide, matching, relative_rates
+from ..inference.defaults import INIT, LAM_START, MAX_STEPS, TOL
+from ..inference.starts import check_method
+from ..model import Data, Priors, as_data, default_priors, hide
 from ..model.validation import whole
 
-DICTIONARY = Gamma(0.6, 20.0)  # the paper's
 POSITIONAL = Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD
 
 
 class Choice(NamedTuple):
-    """What `choose_rank` found.
+    """Result of `choose_rank`.
 
     table: one row for every rank, by rank: `score`, the mean log predictive density of a hidden entry (higher is
-        better), and its standard `error` over entries; `behind`, by how much that is below the best, entry by entry,
-        and the standard error of that, `behind_error`, mostly far smaller than those of the scores; `in_use`, how many
-        components explain anything, and `bound`, the best of the restarts, means over splits. Both errors take entries
-        for independent, which those of one row or column are not quite: they are on the small side.
-    complete: False if Ctrl-C came first; the table then has what was done by then.
+        better), and its standard `error` over entries; `behind`, the mean difference from the best rank, entry by
+        entry, and the standard error of this difference, `behind_error`, usually far smaller than the errors of the
+        scores; `in_use`, the number of components that explain anything, and `bound`, the highest of the restarts,
+        both means over splits. Both errors treat entries as independent; those of one row or column are
+        not quite, so the errors are slightly too small.
+    complete: False if Ctrl-C ended the run; the table then holds the results so far.
     """
 
     table: pd.DataFrame
@@ -46,16 +48,16 @@ class Choice(NamedTuple):
 
     @property
     def rank(self) -> int:
-        """The smallest rank that is behind the best by one standard error of that difference at most.
+        """The smallest rank that is behind the best by at most one standard error of the difference.
 
-        Beyond the K that the data ask for the score is nearly flat, as components that are not needed die: then `best`
-        is any of many, and this the least of them.
+        Beyond the K that the data support the score is nearly flat, as superfluous components die: `best` is then one
+        of many equally good ranks, and this is the smallest of them.
         """
         return int(self.table.index[self.table["behind"] <= self.table["behind_error"].fillna(0)].min())
 
 
 class _Scored(NamedTuple):
-    """One rank on one split: the log predictive density of every hidden entry, and the fit that was taken."""
+    """One rank on one split: the log predictive density of every hidden entry, and the best fit."""
 
     per_entry: NDArray[Any]
     in_use: int
@@ -72,34 +74,33 @@ def choose_rank(
     num_splits: int = 3,
     restarts: int = 3,
     seed: int = 0,
-    init: str = "random",
-    lam_start: str = "prior",
-    max_steps: int = 1000,
-    tol: float | None = 1e-6,
+    init: str = INIT,
+    lam_start: str = LAM_START,
+    max_steps: int = MAX_STEPS,
+    tol: float | None = TOL,
     num_samples: int = 300,
     progress_bar: bool = True,
 ) -> Choice:
-    """The number of components that predicts hidden entries of X best.
+    """Choose the number of components that predicts hidden entries of X best.
 
     Args:
         data: as made by `as_data`; or X, features × samples, for a model without groups.
         ranks: the numbers of components to try.
-        priors: a function of the rank, or priors whose shapes leave it open. A function of two arguments is also given
-            the data of each split: priors in their unit, as `matching` makes them, are to know nothing of the entries
-            hidden there. None takes such: `matching` without groups, `relative_rates` with groups, the dictionary's as
-            in the paper.
-        share: of the entries, hidden at random in every split.
-        num_splits: how often entries are hidden anew.
-        restarts: fits of every rank to every split; that with the highest bound is asked.
-        seed: of all that is random; all ranks are given the same hidden entries.
-        init: as in `cavi.run`.
-        lam_start: where λ starts: "prior", its prior mean, or "shape" (`cavi.start_at_shape`).
+        priors: a function of the rank, or priors whose shapes leave the rank open. A function of two arguments is also
+            given the data of each split, so that priors in the unit of the data do not depend on the hidden entries.
+            None means `default_priors`, computed for each split.
+        share: proportion of the entries hidden at random in every split.
+        num_splits: how many random choices of hidden entries.
+        restarts: fits of every rank to every split; the one with the highest bound is scored.
+        seed: of all random choices; all ranks are scored on the same hidden entries.
+        init: as in `cavi.run`; with unlabelled samples also the warm start.
+        lam_start: initialisation of λ: "prior", its prior mean, or "shape" (`cavi.start_at_shape`).
         max_steps: as in `cavi.run`.
         tol: as in `cavi.run`.
         num_samples: draws from the posterior to predict with, as in `held_out_score`.
         progress_bar: whether to show one.
 
-    Ctrl-C keeps what is done: the splits that every rank was fitted to, or of the first one what there is.
+    Ctrl-C keeps the splits that every rank was fitted to, or, before the first of them is complete, its ranks so far.
 
     >>> from gsnmf import choose_rank
     >>> X = np.outer([1, 5, 9, 20], [3, 1, 4, 2, 8, 5])  # one component
@@ -114,9 +115,10 @@ def choose_rank(
         raise ValueError(f"expected priors to be None, Priors, or a function of the rank; got {priors!r}")
     if lam_start not in ("prior", "shape"):
         raise ValueError(f"expected lam_start to be 'prior' or 'shape'; got {lam_start!r}")
-    data = data._replace(held_out=None)  # what was held out before is not for choosing
+    check_method(init)
+    data = data._replace(held_out=None)  # entries held out before stay out of the choice
     parts = [hide(data, share, seed=whole("seed", seed, 0) + split) for split in range(num_splits)]
-    options = {"init": init, "max_steps": max_steps, "tol": tol}
+    options = {"init": init, "max_steps": max_steps, "tol": tol, "labels": cavi.labelling(warm_start=init)}
     scores: list[dict[int, _Scored]] = [{} for _ in parts]
     with tqdm(total=num_splits * len(ranks), unit="rank", disable=None if progress_bar else True) as progress:
         try:
@@ -146,10 +148,9 @@ def _check_ranks(ranks: Any) -> list[int]:
 
 
 def _priors(given: Any, data: Data, K: int) -> Priors:
-    """The priors of this rank, those in the unit of the data from what is not hidden."""
+    """Return the priors for this rank; default ones depend on the entries that are not hidden only."""
     if given is None:
-        family = GroupSparse(relative_rates(data, rank=K)) if data.num_groups else matching(data, DICTIONARY, K)
-        return Priors(DICTIONARY, family)
+        return default_priors(data, rank=K)
     if isinstance(given, Priors):
         return given
     required = [p for p in signature(given).parameters.values() if p.default is p.empty and p.kind in POSITIONAL]
@@ -159,7 +160,7 @@ def _priors(given: Any, data: Data, K: int) -> Priors:
 
 def _score(data: Data, priors: Priors, K: int, keys: Any, num_samples: int, **options: Any) -> _Scored:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # one for all at the end
+        warnings.simplefilter("ignore", ConvergenceWarning)  # one for all fits at the end
         warnings.simplefilter("ignore", DeadComponentsWarning)  # too many components are tried on purpose
         fits = cavi.run_many(data, priors, keys=list(keys[1:]), rank=K, **options)
     sound = [fit for fit in fits if np.isfinite(fit.elbo[-1])]
@@ -171,7 +172,7 @@ def _score(data: Data, priors: Priors, K: int, keys: Any, num_samples: int, **op
 
 
 def _choice(scores: list[dict[int, _Scored]], ranks: list[int]) -> Choice:
-    """The table of the splits that have all ranks, or of the first one as far as it went."""
+    """Tabulate the splits that have all ranks, or the first one if none is complete."""
     whole_splits = [found for found in scores if len(found) == len(ranks)]
     used = whole_splits or scores[:1]
     by_rank = {K: [found[K] for found in used] for K in used[0]}
@@ -191,11 +192,11 @@ def _choice(scores: list[dict[int, _Scored]], ranks: list[int]) -> Choice:
 
 
 def plot_rank_choice(choice: Choice, ax: Axes | None = None) -> Axes:
-    """How far every rank is behind the best, with standard errors; the rank chosen is marked.
+    """Plot how far every rank is behind the best, with standard errors, and mark the rank chosen.
 
     Args:
         choice: as `choose_rank` returns it.
-        ax: where to draw; a new figure when left out.
+        ax: the axes to draw on; None for a new figure.
     """
     ax = new_axes(6, 3.5) if ax is None else ax
     table = choice.table

@@ -1,4 +1,4 @@
-"""What it is for, in half a minute: handwritten digits, with and without labels in the prior."""
+"""Demonstration in half a minute: handwritten digits, with and without labels in the prior."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from ..datasets import digits
 from ..drawing.axes import save
 from ..drawing.plots import bound_trace, save_figures
 from ..inference import DeadComponentsWarning, Fit, cavi
-from ..model import Data, Gamma, GroupSparse, Priors, as_data, label_driven
+from ..model import Data, Priors, as_data, default_priors
+from ..model.defaults import PER_GROUP
 
 DRIVEN, SINGLE = "label-driven groups", "without labels"
-SIZES, PER_GROUP, MAX_STEPS, TOL, IMAGE_SHAPE = (100, 600), 3, 200, 1e-6, (8, 8)
-DICTIONARY = Gamma(0.6, 20.0)  # the paper's
-# Shapes of λ for each sample of a group, as a shape aˡ takes about aˡ/N_c counts from a component's share of a sample.
+SIZES, MAX_STEPS, TOL, IMAGE_SHAPE = (100, 600), 200, 1e-6, (8, 8)
+# Shapes of λ for each sample of a group, as a shape aˡ takes about aˡ/N_c counts from a component's part of a sample.
 # They and the 30 components were chosen for 100 training images on the half of the digits that is not used below, by
-# six splits of it: 20, 30 or 50 components; λ starting at its prior mean or at its shape; (small, large) from
+# six splits of it: 20, 30 or 50 components; λ initialised at its prior mean or at its shape; (small, large) from
 # {1, 10} × {30, 100, 300, 1000}; without labels a shape from {0.1, 1, 10}. 100 images were taken because labels did not
-# clearly help in trials with 290 and more. For 600 there was no search; but that shapes grow with N_c was settled after
-# seeing the fixed ones (10, 100) do worse there, on these very digits: 0.920 against 0.962 without labels.
-SMALL, LARGE, ALONE, SCALE = 1.0, 10.0, 0.01, 1e6
+# clearly help in trials with 290 and more. For 600 there was no search; but that shapes grow with N_c was decided after
+# the fixed ones (10, 100) did worse there, on these very digits: 0.920 against 0.962 without labels.
+SMALL, LARGE, ALONE = 1.0, 10.0, 0.01
 
 
 class Split(NamedTuple):
@@ -45,11 +45,11 @@ class Split(NamedTuple):
 
 
 def splits(size: int, draws: int, seed: int) -> list[Split]:
-    """Random stratified splits of one half of scikit-learn's digits (64 pixels, counts 0 to 16).
+    """Draw random stratified splits of one half of scikit-learn's digits (64 pixels, counts 0 to 16).
 
     Args:
-        size: training images; the rest of the 899 are for testing.
-        draws: how many splits.
+        size: number of training images; the rest of the 899 are for testing.
+        draws: number of splits.
         seed: of the splits.
     """
     images, labels = digits()[:2]
@@ -59,24 +59,23 @@ def splits(size: int, draws: int, seed: int) -> list[Split]:
 
 
 def models(split: Split) -> dict[str, tuple[Data, Priors]]:
-    """The two contestants: one group per label, and all samples in one group."""
-    num_groups, N = len(np.unique(split.labels)), len(split.labels)
-    N_c = N / num_groups
-    driven = label_driven(PER_GROUP, num_groups, SMALL * N_c, LARGE * N_c, SCALE)
-    single = label_driven(PER_GROUP * num_groups, 1, ALONE * N, ALONE * N, SCALE)
+    """Return data and priors of the two models: one group per label, and all samples in one group."""
+    driven, single = as_data(split.X, split.labels), as_data(split.X, np.zeros_like(split.labels))
+    N, K = len(split.labels), PER_GROUP * driven.num_groups
+    N_c = N / driven.num_groups
     return {
-        DRIVEN: (as_data(split.X, split.labels), Priors(DICTIONARY, GroupSparse(driven))),
-        SINGLE: (as_data(split.X, np.zeros_like(split.labels)), Priors(DICTIONARY, GroupSparse(single))),
+        DRIVEN: (driven, default_priors(driven, rank=K, prior="paper", small=SMALL * N_c, large=LARGE * N_c)),
+        SINGLE: (single, default_priors(single, rank=K, prior="paper", small=ALONE * N, large=ALONE * N)),
     }
 
 
 def run_demo(out: Path, seed: int = 0, *, draws: int = 10, max_steps: int = MAX_STEPS) -> pd.DataFrame:
-    """Fit both models to several splits, print a table, write pictures into a folder.
+    """Fit both models to several splits, print a table and write pictures into a folder.
 
     Args:
-        out: the folder, made when it is not there.
-        seed: of the splits and of the random starts.
-        draws: how many splits, each with a start of its own, are averaged.
+        out: the folder, created if it does not exist.
+        seed: of the splits and of the random initialisations.
+        draws: number of splits to average over, each with its own initialisation.
         max_steps: sweeps at most.
 
     Returns the table of all runs, one row each.
@@ -105,7 +104,7 @@ def run_demo(out: Path, seed: int = 0, *, draws: int = 10, max_steps: int = MAX_
 def _fit(data: Data, priors: Priors, seed: int, max_steps: int) -> Fit:
     start = cavi.start_at_shape(data, priors)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # the table says how many sweeps were made
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the table has the number of sweeps
         warnings.simplefilter("ignore", DeadComponentsWarning)  # the picture of the dictionary counts them
         return cavi.run(data, priors, key=jax.random.key(seed), start=start, max_steps=max_steps, tol=TOL)
 
@@ -121,23 +120,23 @@ def _report(runs: pd.DataFrame, draws: int) -> str:
     gains = [f"  {images} images: {row['mean']:+.3f} ± {row['sem']:.3f}" for images, row in gain.iterrows()]
     return "\n".join(
         [
-            f"\nDigits, mean of {draws} random splits, each with a random start of its own:\n",
+            f"\nDigits, mean of {draws} random splits, each with its own random initialisation:\n",
             table.to_string(formatters={name: form.format for name, form in formats.items()}),
-            "\nWhat labels add to the accuracy (paired, ± standard error):",
+            "\nGain in accuracy from labels (paired, ± standard error):",
             *gains,
             f"\nThe same in both models: {PER_GROUP} × 10 components, the prior of the dictionary, the scale of λ's",
-            "prior and its start, splits, random starts, tolerance, projection, classifier (1-NN, cosine).",
+            "prior and its initialisation, splits, random keys, tolerance, projection, classifier (1-NN, cosine).",
             "Different: ten groups or one, and the shapes of λ, chosen for each model on other digits and for",
             "100 images, a size at which labels were seen to help; with more images they need not.",
-            "Splits overlap, so the standard errors are on the small side.",
-            "seconds: median of a fit. bound: the augmented one; between priors it does not rank accuracies.",
-            f"\nPictures, of the first fit to {SIZES[0]} images:",
+            "Splits overlap, so the standard errors are slightly too small.",
+            "seconds: median over fits. bound: the augmented bound; across priors it does not rank accuracies.",
+            f"\nPictures of the first fit to {SIZES[0]} images:",
         ]
     )
 
 
 def _figures(out: Path, shown: dict[str, tuple[Fit, Data]]) -> list[Path]:
-    """The pictures of the label-driven fit, with both bounds in one."""
+    """Draw the label-driven fit, and the bounds of both models in one picture."""
     paths = save_figures(out, *shown[DRIVEN], IMAGE_SHAPE)
     ax: Axes | None = None
     for name, (fit, _) in shown.items():

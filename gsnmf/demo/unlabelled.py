@@ -1,4 +1,4 @@
-"""What a share of the labels gives: handwritten digits, most of whose labels are hidden."""
+"""Demonstration of partial labels: handwritten digits, most of whose labels are hidden."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..drawing.montage import dictionary_montage
 from ..estimator import GroupSparseNMF
 from .digits import IMAGE_SHAPE, Split, splits
 
-SIZE, LEAST, MOST = 600, 0.05, 0.95  # images to learn from; shares of labels that leave every digit some of both kinds
+SIZE, LEAST, MOST = 600, 0.05, 0.95  # training images; proportions that leave every digit some labels, known and hidden
 NEIGHBOUR, ALONE, PARTLY, ALL = (
     "labelled images alone, 1-NN", "labelled images alone", "labels partly known", "all labels known"
 )  # fmt: skip
@@ -28,11 +28,11 @@ OPTIONS: dict[str, Any] = {"n_restarts": 3, "predict_by": "blend"}
 
 
 def hide(labels: NDArray[Any], share: float, seed: int) -> NDArray[Any]:
-    """The labels as numbers, of which all but a share, the same of every class, are −1.
+    """Replace labels by −1, except for a stratified random proportion of them.
 
     Args:
         labels: whole numbers ≥ 0.
-        share: what stays.
+        share: the proportion of labels to keep.
         seed: of the choice.
     """
     check_share(share)
@@ -43,19 +43,19 @@ def hide(labels: NDArray[Any], share: float, seed: int) -> NDArray[Any]:
 
 
 def check_share(share: float) -> None:
-    """Refuse a share that leaves digits without a label, or without a hidden one."""
+    """Raise ValueError for a proportion that leaves some digit without known labels, or without hidden ones."""
     if not isinstance(share, (int, float, np.number)) or isinstance(share, bool) or not LEAST <= share <= MOST:
         raise ValueError(f"expected a share of labels from {LEAST} to {MOST}; got {share!r}")
 
 
 def run_labels_demo(out: Path, share: float, seed: int = 0, *, draws: int = 3, max_iter: int = 150) -> pd.DataFrame:
-    """Fit digits with a share of their labels, print a table, write pictures into a folder.
+    """Fit digits with some of their labels, print a table and write pictures into a folder.
 
     Args:
-        out: the folder, made when it is not there.
-        share: of the labels that are given, `LEAST` to `MOST`.
-        seed: of the splits, of what is hidden and of the random starts.
-        draws: how many splits.
+        out: the folder, created if it does not exist.
+        share: the proportion of labels that are known, `LEAST` to `MOST`.
+        seed: of the splits, of the hidden labels and of the random initialisations.
+        draws: number of splits.
         max_iter: sweeps at most.
 
     Returns the table of all runs, one row for each split and model.
@@ -63,7 +63,7 @@ def run_labels_demo(out: Path, share: float, seed: int = 0, *, draws: int = 3, m
     check_share(share)
     rows: list[dict[str, Any]] = []
     pooled: dict[str, list[Any]] = {name: [] for name in (NEIGHBOUR, ALONE, PARTLY, ALL)}
-    plain: list[Any] = []  # probabilities of PARTLY that are not calibrated
+    plain: list[Any] = []  # uncalibrated probabilities of PARTLY
     model = None
     with tqdm(total=4 * draws, unit="model", disable=None) as progress:
         for draw, split in enumerate(splits(SIZE, draws, seed)):
@@ -91,7 +91,7 @@ def run_labels_demo(out: Path, share: float, seed: int = 0, *, draws: int = 3, m
 
 
 def _contestants(split: Split, given: NDArray[Any]) -> dict[str, tuple[NDArray[Any], NDArray[Any]]]:
-    """Samples × features, and labels, of those that are compared."""
+    """Return X (samples × features) and labels for each model that is compared."""
     images = split.X.T
     alone = images[given >= 0], given[given >= 0]
     return {NEIGHBOUR: alone, ALONE: alone, PARTLY: (images, given), ALL: (images, split.labels)}
@@ -100,12 +100,12 @@ def _contestants(split: Split, given: NDArray[Any]) -> dict[str, tuple[NDArray[A
 def _fit(name: str, X: NDArray[Any], y: NDArray[Any], seed: int, max_iter: int) -> GroupSparseNMF:
     options = {**OPTIONS, "predict_by": "nearest"} if name == NEIGHBOUR else OPTIONS
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # what counts here is the accuracy
+        warnings.simplefilter("ignore", ConvergenceWarning)  # only accuracies are compared here
         return GroupSparseNMF(**options, max_iter=max_iter, unlabelled=-1, random_state=seed).fit(X, y)
 
 
 def _hidden(name: str, fitted: GroupSparseNMF, split: Split, given: NDArray[Any]) -> float:
-    """The share of hidden labels that were recovered; NaN where none was hidden."""
+    """Return the proportion of hidden labels that were recovered; NaN if none was hidden."""
     hidden = given < 0
     if name == ALL:
         return float("nan")
@@ -123,25 +123,25 @@ def _report(runs: pd.DataFrame, pooled: dict[str, Any], labels: NDArray[Any], sh
     gain = wide[PARTLY] - wide[NEIGHBOUR]
     return "\n".join(
         [
-            f"\nDigits, {SIZE} images to learn from, {share:.0%} of them with labels, mean of {draws} random splits:\n",
+            f"\nDigits, {SIZE} training images, {share:.0%} of them with labels, mean of {draws} random splits:\n",
             table.to_string(formatters=words, na_rep="–"),
-            "\nWhat images without labels add to the hidden labels that are recovered by 1-NN, split by split: "
+            "\nGain in recovered labels from unlabelled images, compared with 1-NN, split by split: "
             + ", ".join(f"{value:+.3f}" for value in gain),
-            "\nhidden: accuracy on the training images whose labels were hidden. new: on images that no fit has seen.",
-            "ECE, Brier: expected calibration error (10 bins) and Brier score of predict_proba there, over all splits.",
+            "\nhidden: accuracy on the training images whose labels were hidden. new: accuracy on test images.",
+            "ECE, Brier: expected calibration error (10 bins) and Brier score of predict_proba on them, all splits.",
             f"Each has 3 × 10 components and {OPTIONS['n_restarts']} restarts, which are combined by mean cosines",
-            f"(predict_by={OPTIONS['predict_by']!r}) but for 1-NN, which takes the one with the highest bound.",
-            "seconds: median, of all restarts.",
-            "\nPictures, of the fits with labels partly known:",
+            f"(predict_by={OPTIONS['predict_by']!r}), except 1-NN, which uses the one with the highest bound.",
+            "seconds: median over splits, all restarts included.",
+            "\nPictures of the fits with labels partly known:",
         ]
     )
 
 
 def _figures(out: Path, proba: Any, plain: Any, labels: NDArray[Any], model: Any) -> list[Path]:
-    """The reliability diagram on new images, and the dictionary of the first fit."""
+    """Draw the reliability diagram on test images, and the dictionary of the first fit."""
     out.mkdir(parents=True, exist_ok=True)
-    ax = plot_reliability(plain, labels, label="shares")
-    plot_reliability(proba, labels, ax, label="calibrated", title="digits: how often predictions are right")
+    ax = plot_reliability(plain, labels, label="uncalibrated")
+    plot_reliability(proba, labels, ax, label="calibrated", title="digits: reliability of predictions")
     T, used = model.components_.T, np.flatnonzero(model.in_use_)
     groups = np.arange(T.shape[1]) // model.per_class
     axes = {"reliability": ax}

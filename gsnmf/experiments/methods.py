@@ -1,4 +1,4 @@
-"""The four methods of the paper: each learns a space from training samples and maps samples into it."""
+"""The paper's four methods: each learns a space from training samples and maps samples into it."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ from sklearn.exceptions import ConvergenceWarning
 from ..classification.projection import nnls
 from ..inference import DeadComponentsWarning, Fit, cavi
 from ..inference.diagnostics import collapsed_bound
-from ..model import Data, Gamma, GroupSparse, Priors, as_data, label_driven
+from ..model import Data, Gamma, Priors, as_data, default_priors
+from ..model.defaults import SCALE
 
 Array: TypeAlias = NDArray[Any]
-COLLAPSED_DRAWS = 8  # rows of results have the standard error along with the estimate
+COLLAPSED_DRAWS = 8  # results have a column for its standard error
 
 
 class Space(NamedTuple):
-    """A space learned by a method.
+    """A space that a method has learned.
 
     project: map from features × samples to components × samples, the same for training and test samples.
     sweeps: number of sweeps.
-    bound: the augmented bound of a variational method, else None.
-    made: the fit, data and priors of a variational method, else None.
+    bound: the augmented bound; None if the method is not variational.
+    made: the fit, its data and its priors; None if the method is not variational.
     """
 
     project: Callable[[Array], Array]
@@ -38,9 +39,9 @@ class Space(NamedTuple):
     made: tuple[Fit, Data, Priors] | None = None
 
     def collapsed(self, seed: int) -> tuple[float, float] | None:
-        """Return the collapsed bound and its standard error; None without a bound.
+        """Estimate the collapsed bound and its standard error; None without a bound.
 
-        Using the same seed for several spaces leaves less noise in their differences.
+        Sharing a seed between spaces reduces the noise in their differences.
         """
         if self.made is None:
             return None
@@ -55,7 +56,7 @@ def pca(X: Array, labels: Array, seed: int, *, rank: int) -> Space:
     Args:
         X: features × samples.
         labels: not used.
-        seed: not used: principal components do not depend on a start.
+        seed: not used: the result does not depend on an initialisation.
         rank: number of components.
     """
     learned = PCA(rank, svd_solver="full").fit(X.T)
@@ -63,22 +64,22 @@ def pca(X: Array, labels: Array, seed: int, *, rank: int) -> Space:
 
 
 def nmf_kl(X: Array, labels: Array, seed: int, *, rank: int, l1: float, max_steps: int = 300) -> Space:
-    """Fit NMF by scikit-learn's multiplicative updates of the KL divergence, with an L1 penalty on the coefficients.
+    """Fit by scikit-learn's multiplicative updates of the KL divergence, with an L1 penalty on the coefficients.
 
     Args:
         X: features × samples.
         labels: not used.
-        seed: seed of the random start.
+        seed: of the random initialisation.
         rank: number of components.
-        l1: the weight of the penalty, as scikit-learn scales it.
-        max_steps: number of iterations, all of which are made.
+        l1: weight of the penalty, in scikit-learn's scaling.
+        max_steps: number of iterations; there is no early stopping.
     """
     model = NMF(
         rank, solver="mu", beta_loss="kullback-leibler", init="random", random_state=seed, max_iter=max_steps, tol=0,
         alpha_W=l1, alpha_H=0.0, l1_ratio=1.0,
     )  # fmt: skip
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # the paper's protocol is a number of iterations
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the paper's protocol fixes the number of iterations
         model.fit(np.asarray(X.T, np.float32))
     T = model.components_.T
     return Space(partial(nnls, T), model.n_iter_)
@@ -98,18 +99,18 @@ def nmf_vb(
     tol: float | None = None,
     accelerate: bool = False,
 ) -> Space:
-    """Fit Cemgil's variational NMF: our engine, with Gamma priors on dictionary and coefficients.
+    """Fit Cemgil's variational NMF: `cavi.run` with Gamma priors on dictionary and coefficients.
 
     Args:
         X: features × samples.
         labels: not used.
-        seed: seed of the random start.
+        seed: of the random initialisation.
         rank: number of components.
         a_t: shape of the dictionary's prior.
         b_t: scale of the dictionary's prior.
         a_v: shape of the coefficients' prior.
         b_v: scale of the coefficients' prior.
-        max_steps: maximum number of sweeps; all are made, as in the paper, unless there is a tol.
+        max_steps: sweeps at most; exactly as many, as in the paper, if tol is None.
         tol: as in `cavi.run`.
         accelerate: as in `cavi.run`.
     """
@@ -127,7 +128,7 @@ def nmf_gs(
     b_t: float,
     small: float,
     large: float,
-    scale: float = 1e6,
+    scale: float = SCALE,
     lam_start: str = "shape",
     init: str = "random",
     max_steps: int = 300,
@@ -139,24 +140,23 @@ def nmf_gs(
     Args:
         X: features × samples.
         labels: one per sample: the groups.
-        seed: seed of the random start.
-        rank: total number of components.
+        seed: of the random initialisation.
+        rank: number of components in all.
         a_t: shape of the dictionary's prior.
         b_t: scale of the dictionary's prior.
         small: shape of λ where a component is bound.
         large: shape of λ elsewhere.
-        scale: scale of λ.
+        scale: scale of λ's prior.
         lam_start: initialisation of λ: "prior", its prior mean as in the author's program, or "shape", its shape.
         init: as in `cavi.run`.
-        max_steps: maximum number of sweeps; all are made, as in the paper, unless there is a tol.
+        max_steps: sweeps at most; exactly as many, as in the paper, if tol is None.
         tol: as in `cavi.run`.
         accelerate: as in `cavi.run`.
     """
     if lam_start not in ("prior", "shape"):
         raise ValueError(f"expected lam_start to be 'prior' or 'shape'; got {lam_start!r}")
     data = as_data(X, labels)
-    rates = label_driven(rank=rank, num_groups=data.num_groups, small=small, large=large, scale=scale)
-    priors = Priors(Gamma(a_t, b_t), GroupSparse(rates))
+    priors = default_priors(data, rank=rank, prior="paper", small=small, large=large, scale=scale, a_t=a_t, b_t=b_t)
     start = cavi.start_at_shape(data, priors) if lam_start == "shape" else None
     options = {"max_steps": max_steps, "tol": tol, "accelerate": accelerate}
     return _variational(data, priors, seed, start=start, init=init, **options)
@@ -164,8 +164,8 @@ def nmf_gs(
 
 def _variational(data: Data, priors: Priors, seed: int, **options: Any) -> Space:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # the paper's protocol is a number of sweeps
-        warnings.simplefilter("ignore", DeadComponentsWarning)  # sweeps over shapes go where components die
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the paper's protocol fixes the number of sweeps
+        warnings.simplefilter("ignore", DeadComponentsWarning)  # some settings are so strong that components die
         fit: Fit = cavi.run(data, priors, key=jax.random.key(seed), **options)
     if not np.isfinite(fit.elbo[-1]):
         raise ValueError(
@@ -179,11 +179,11 @@ METHODS: dict[str, Callable[..., Space]] = {"pca": pca, "nmf_kl": nmf_kl, "nmf_v
 
 
 def resolve(method: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all settings of a method, with defaults filled in and numbers converted to their types.
+    """Return all settings of a method: defaults for those left out, numbers cast to the declared type.
 
     Args:
         method: name of the method.
-        settings: some of its settings by name.
+        settings: some of its settings, by name.
 
     >>> resolve("pca", {"rank": 5})
     {'rank': 5}

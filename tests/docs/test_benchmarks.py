@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.sparse import csr_matrix
 
 from gsnmf.inference import cavi
 from gsnmf.inference.starts import fill
@@ -21,6 +22,7 @@ def benchmarks(monkeypatch):
     for name in (
         "batch",
         "convergence",
+        "defaults",
         "fresh",
         "label_odds",
         "labels",
@@ -132,6 +134,27 @@ def test_priors_are_compared_in_every_unit(capsys):
         assert main(["--tiny", "--sweeps", "2", "--splits", "1", "--starts", "1"]) == 0
     printed = capsys.readouterr().out
     assert all(name in printed for name in [*faces, "shapes 32, 8192", "shares 0.001, 0.01"])
+
+
+def test_default_priors_are_compared_split_by_split(capsys, tmp_path):
+    import defaults
+
+    rng = np.random.default_rng(0)
+    X = csr_matrix(rng.poisson(3.0, (30, 8)) * (np.arange(8) < 5))
+    y = np.repeat(["few", "many"], [defaults.FEWEST - 1, 31 - defaults.FEWEST])
+    np.savez(tmp_path / "pbmc68k.npz", data=X.data, indices=X.indices, indptr=X.indptr, shape=X.shape, labels=y)
+    assert [name for name in defaults.problems(tmp_path) if not name.startswith("digits")] == ["ORL", "pbmc68k"]
+    [split] = defaults.cells(tmp_path / "pbmc68k.npz", 1)
+    assert len(split.X) + len(split.X_new) == 31 - defaults.FEWEST
+    rows = [
+        {"data": "toy", "prior": prior, "split": n, "1-NN": n / 8 + gain, "in use": 3}
+        for n in (0, 1)
+        for prior, gain in {"relative": 0.125, "paper": 0.0}.items()
+    ]
+    assert "+0.125 ± 0.000" in defaults.table(rows)
+    with jax.enable_x64(False):
+        assert defaults.main(["--only", "100 images", "--splits", "1", "--sweeps", "2", "--without-model"]) == 0
+    assert "digits, 100 images, 0 to 16" in capsys.readouterr().out
 
 
 def test_splits_hide_labels_but_leave_one_of_every_class():

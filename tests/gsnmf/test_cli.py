@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 
-from gsnmf import __version__, cli
+from gsnmf import GroupSparseNMF, __version__, choose_rank, cli
 from gsnmf.demo import digits as demo
 from gsnmf.demo import unlabelled as demo_labels
 from gsnmf.inference import cavi
-from gsnmf.model import Gamma, GroupSparse
+from gsnmf.inference.defaults import ACCELERATE, INIT, LAM_START, MAX_STEPS, TOL
+from gsnmf.model import Gamma, GroupSparse, default_priors, label_driven, structured
+from gsnmf.model.defaults import A_T, B_T, PER_GROUP, PRIOR, SCALE, SHAPES
 from gsnmf.saving import load_fit
 
 
@@ -35,7 +41,8 @@ def fit(matrix: Path, *options: Any) -> int:
 
 def test_fit_end_to_end(matrix: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = matrix.parent
-    options = ["--labels", folder / "labels.txt", "--per-group", 2, "--small", 1, "--large", 4, "--lam-start", "shape"]
+    options = ["--labels", folder / "labels.txt", "--per-group", 2, "--prior", "paper", "--small", 1, "--large", 4]
+    options += ["--lam-start", "shape"]
     out, pictures = folder / "made" / "fit.npz", folder / "pictures"
     assert fit(matrix, *options, "--out", out, "--plots", pictures, "--image-shape", "2x3") == 0
     printed = capsys.readouterr().out
@@ -63,7 +70,7 @@ def test_fit_with_missing_entries(matrix: Path, capsys: pytest.CaptureFixture[st
 
 def test_fit_saves_the_priors_it_learned(matrix: Path) -> None:
     learn = ["--learn-dictionary", "component", "--learn-coefficients", "group"]
-    options = ["--labels", matrix.parent / "labels.txt", "--per-group", 2, *learn]
+    options = ["--labels", matrix.parent / "labels.txt", "--per-group", 2, "--prior", "paper", *learn]
     assert fit(matrix, *options, "--out", matrix.parent / "learned") == 0
     saved = load_fit(matrix.parent / "learned")
     assert saved.priors.dictionary.a.shape == saved.priors.dictionary.b.shape == (1, 4)
@@ -90,6 +97,78 @@ def test_seed_decides_the_fit(matrix: Path) -> None:
     assert not np.array_equal(means[0], means[2])
 
 
+@pytest.mark.parametrize("labels", [None, "abcabcabc", "abcab-abc"], ids=["none", "all", "unlabelled"])
+def test_fit_gives_the_posterior_of_the_estimator(tmp_path: Path, labels: str | None) -> None:
+    """The same matrix, labels and seed, everything else left to defaults."""
+    X = np.random.default_rng(3).poisson(9.0, size=(7, 9)).astype(float)
+    np.save(tmp_path / "X.npy", X)
+    options, y = ["--rank", "4"], None
+    if labels is not None:
+        (tmp_path / "labels.txt").write_text("\n".join("NA" if c == "-" else c for c in labels) + "\n")
+        options, y = ["--labels", str(tmp_path / "labels.txt")], [None if c == "-" else c for c in labels]
+    out = tmp_path / "fit.npz"
+    assert cli.main(["fit", str(tmp_path / "X.npy"), *options, "--seed", "5", "--out", str(out)]) == 0
+    saved = load_fit(out)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = GroupSparseNMF(4 if labels is None else None, random_state=5).fit(X.T, y)
+    assert saved.fit.num_steps == model.n_iter_
+    for name in ("T", "V", "lam"):
+        ours, theirs = getattr(saved.fit.posterior, name), getattr(model.posterior_, name)
+        assert (ours is None) == (theirs is None) == (name == "lam" and labels is None)
+        for part in () if ours is None else ("a", "b", "mean"):
+            np.testing.assert_allclose(getattr(ours, part), getattr(theirs, part), rtol=1e-10)
+    if labels is not None and "-" in labels:
+        np.testing.assert_allclose(saved.fit.posterior.z, model.posterior_.z, rtol=1e-10)
+
+
+def test_options_have_one_default() -> None:
+    """The estimator, `choose_rank`, `cavi.run`, `default_priors` and the help of commands state the same numbers."""
+
+    def stated(function: Any) -> dict[str, Any]:
+        found = {name: p.default for name, p in inspect.signature(function).parameters.items()}
+        names = {"max_iter": "max_steps", "per_class": "per_group", "n_components": "rank"}
+        return {names.get(name, name): value for name, value in found.items()}
+
+    run = {"init": INIT, "lam_start": LAM_START, "max_steps": MAX_STEPS, "tol": TOL, "accelerate": ACCELERATE}
+    prior = {"per_group": PER_GROUP, "prior": PRIOR, "scale": SCALE, "a_t": A_T, "b_t": B_T}
+    prior |= {"rank": None, "common": 0, "small": None, "large": None}
+    for function, expected in {
+        GroupSparseNMF: run | prior, choose_rank: run, cavi.run: run, cavi.run_many: run, default_priors: prior
+    }.items():  # fmt: skip
+        found = stated(function)
+        named = found.keys() & expected.keys()
+        assert len(named) >= 4
+        assert {name: found[name] for name in named} == {name: expected[name] for name in named}
+    for function in (structured, label_driven):
+        found = stated(function)
+        assert (found["small"], found["large"], found["scale"]) == (*SHAPES["paper"], SCALE)
+
+
+@pytest.mark.parametrize("command", ["fit", "choose", "crosscheck"])
+def test_help_states_the_defaults(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        cli.main([command, "--help"])
+    printed = " ".join(capsys.readouterr().out.split())
+    small, large = zip(SHAPES["relative"], SHAPES["paper"], strict=True)
+    said = {
+        "--prior {relative,paper}": PRIOR, "--scale B": "1e6", "--a-t A": A_T, "--b-t B": f"{B_T:g}",
+        "--small A": "{:g}; with --prior paper: {:g}".format(*small), "--lam-start {prior,shape}": LAM_START,
+        "--large A": "{:g}; with --prior paper: {:g}".format(*large),
+        "--init {random,groups}": "groups" if command == "crosscheck" else INIT,
+    }  # fmt: skip
+    if command != "choose":
+        said["--per-group N"] = PER_GROUP
+    if command != "crosscheck":
+        said |= {"--max-steps N": MAX_STEPS, "--tol TOL": "1e-6"}
+    assert (float("1e6"), float("1e-6")) == (SCALE, TOL)
+    details = printed.split("show this help message", 1)[1]
+    for option, value in said.items():
+        assert re.match(
+            rf"{re.escape(option)} [^()]*\(default: {re.escape(str(value))}\)", details[details.index(option) :]
+        )
+
+
 LABELS = ["--labels", "{folder}/labels.txt"]
 ERRORS: list[tuple[list[str], str]] = [
     (["{X}"], "the following arguments are required: --out"),
@@ -98,6 +177,14 @@ ERRORS: list[tuple[list[str], str]] = [
     (["{X}", "--out", "{folder}/f", *LABELS, "--rank", "2", "--per-group", "1"], "--per-group or --rank; got both"),
     (["{X}", "--out", "{folder}/f", *LABELS, "--per-group", "0"], "expected at least one component; got per_group=0"),
     (["{X}", "--out", "{folder}/f", *LABELS, "--large", "-1"], "expected large to be a positive number; got -1"),
+    (["{X}", "--out", "{folder}/f", *LABELS, "--prior", "paper", "--large", "-1"], "positive number; got -1"),
+    (
+        ["{X}", "--out", "{folder}/f", *LABELS, "--small", "32"],
+        "expected --small to be a fraction of a sample's counts, below 1; got 32 (for shapes of λ add --prior paper)",
+    ),
+    (["{X}", "--out", "{folder}/f", *LABELS, "--prior", "relative", "--large", "1"], "--large to be a fraction"),
+    (["{X}", "--out", "{folder}/f", "--prior", "paper", "--rank", "2"], "expected --labels with --prior; got none"),
+    (["{X}", "--out", "{folder}/f", *LABELS, "--prior", "flat"], "invalid choice: 'flat'"),
     (["{X}", "--out", "{folder}/f", "--rank", "0"], "expected rank to be a whole number ≥ 1; got 0"),
     (
         ["{X}", "--out", "{folder}/f", "--rank", "2", "--a-t", "0"],
@@ -260,7 +347,7 @@ def test_fit_with_unknown_labels(matrix: Path, capsys: pytest.CaptureFixture[str
     """What is learned of them is saved, and drawn."""
     folder = matrix.parent
     (folder / "partly.csv").write_text("label\na\nb\n\nb\na\nNA\na\nb\n")
-    options = ["--labels", folder / "partly.csv", "--per-group", 1, "--small", 1, "--large", 4]
+    options = ["--labels", folder / "partly.csv", "--per-group", 1, "--prior", "paper", "--small", 1, "--large", 4]
     assert fit(matrix, *options, "--out", folder / "partly", "--plots", folder / "pictures") == 0
     head, values = capsys.readouterr().out.splitlines()[:2]
     assert dict(zip(head.split(), values.split(), strict=False))["unlabelled"] == "2"
@@ -284,6 +371,9 @@ def test_demo_holds_fixed_what_it_says(capsys: pytest.CaptureFixture[str]) -> No
     assert priors.coefficients.hyperprior.a.shape == (30, 10)
     assert other_priors.coefficients.hyperprior.a.shape == (30, 1)
     assert len(split.labels) + len(split.test_labels) == 899
+    driven, single = label_driven(3, 10, 10.0, 100.0, 1e6), label_driven(30, 1, 1.0, 1.0, 1e6)
+    np.testing.assert_array_equal(priors.coefficients.hyperprior.a, driven.a)
+    np.testing.assert_array_equal(other_priors.coefficients.hyperprior.a, single.a)
 
 
 def test_the_input_is_never_overwritten(tmp_path, capsys):

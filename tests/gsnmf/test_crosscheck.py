@@ -381,6 +381,7 @@ def test_a_file_is_read_as_fit_reads_it(tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr(crosscheck, "run_crosscheck", lambda *args, **options: seen.append((args, options)))
     labels = ["--labels", str(tmp_path / "labels.txt"), "--per-group", "1", "--small", "2", "--init", "groups"]
+    labels += ["--prior", "paper"]
     out = ["--out", str(tmp_path / "out"), "--draws", "60"]
     assert cli.main(["crosscheck", str(tmp_path / "X.csv"), *labels, *out]) == 0
     assert cli.main(["crosscheck", *out]) == 0

@@ -205,7 +205,7 @@ def test_a_restart_that_broke_off_is_left_out(select, broken, monkeypatch):
     break_some(monkeypatch, [broken])
     with pytest.warns(ConvergenceWarning) as caught:
         model = GroupSparseNMF(**options).fit(X, y)
-    said = ["1 of 3 fits broke off and are left out. The bound became nan at sweep 3."]  # nothing of max_iter
+    said = ["1 of 3 fits failed and are left out. The bound became nan at sweep 3."]  # nothing of max_iter
     assert [str(warning.message) for warning in caught] == said
     assert model.best_restart_ != broken
     assert np.isnan(model.bounds_).tolist() == [r == broken for r in range(3)]
@@ -223,7 +223,7 @@ def test_nothing_to_keep_is_an_error(select, broken, monkeypatch):
     X, _, y, _ = small_problem()
     break_some(monkeypatch, broken)
     with pytest.raises(
-        ValueError, match=r"expected a fit with a finite bound; got none .*The bound became nan at sweep"
+        ValueError, match=r"expected a fit with a finite bound; got 0 of \d\. The bound became nan at sweep"
     ):
         GroupSparseNMF(**QUICK, select=select, n_restarts=2).fit(X, y)
 

@@ -13,6 +13,7 @@ from gsnmf.experiments import protocol, results, tables
 from gsnmf.experiments.methods import METHODS, resolve
 from gsnmf.experiments.presets import preset, presets
 from gsnmf.experiments.protocol import Plan, Problem, run, run_fold, seeds, tasks
+from gsnmf.model import label_driven
 
 SETTINGS = {
     "pca": {"rank": 3},
@@ -98,6 +99,15 @@ def test_tasks_are_distinct_and_share_their_starts_between_methods(problem):
 
 def test_principal_components_have_one_start(problem):
     assert {task["restarts"] for task in only(problem, "pca")} == {1}
+
+
+def test_the_group_sparse_method_has_the_papers_prior(problem):
+    """Whatever the default of the library is."""
+    _, data, priors = METHODS["nmf_gs"](problem.X, problem.labels, 0, **SETTINGS["nmf_gs"] | {"max_steps": 1}).made
+    assert priors.dictionary == (0.6, 20.0)
+    rate, expected = priors.coefficients.rate, label_driven(rank=4, num_groups=data.num_groups, small=1.0, large=50.0)
+    np.testing.assert_array_equal(rate.a, expected.a)
+    np.testing.assert_array_equal(rate.b, expected.b)
 
 
 def test_labels_and_samples_left_out_are_never_learned_from(problem, monkeypatch):

@@ -14,7 +14,7 @@ import gsnmf
 from gsnmf import Choice, choose_rank, cli, plot_rank_choice
 from gsnmf.comparison import ranks as choosing
 from gsnmf.inference import cavi, held_out_score
-from gsnmf.model import Gamma, GroupSparse, Priors, as_data, hide, matching
+from gsnmf.model import Gamma, GroupSparse, Priors, as_data, default_priors, hide, matching
 
 X = np.random.default_rng(0).poisson(5.0, size=(6, 8)).astype(float)
 T = Gamma(0.6, 20.0)
@@ -189,6 +189,7 @@ def test_one_warning_for_all_that_did_not_converge(asked):
         ({"seed": -1}, "expected seed"),
         ({"priors": 3}, "expected priors to be None, Priors, or a function of the rank; got 3"),
         ({"lam_start": "mean"}, "expected lam_start to be 'prior' or 'shape'; got 'mean'"),
+        ({"init": "svd"}, "expected init to be one of 'random', 'groups'; got 'svd'"),
         ({"data": -X}, "expected X to be nonnegative"),
     ],
 )
@@ -220,7 +221,8 @@ def matrix(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("labels", [False, True])
 def test_the_command(matrix, asked, labels, capsys):
     out = matrix.parent / "out"
-    options = ["--labels", str(matrix.parent / "labels.txt"), "--small", "2"] if labels else ["--a-t", "2"]
+    grouped = ["--labels", str(matrix.parent / "labels.txt"), "--prior", "paper", "--small", "2"]
+    options = grouped if labels else ["--a-t", "2"]
     assert cli.main(["choose", str(matrix), "--ranks", "2:6:2", "--out", str(out), "--splits", "2", *options]) == 0
     assert "Chosen: 4 components" in capsys.readouterr().out
     assert (out / "ranks.png").read_bytes().startswith(b"\x89PNG")
@@ -232,6 +234,29 @@ def test_the_command(matrix, asked, labels, capsys):
     else:
         assert priors[0].dictionary.a == 2
         assert priors[0].coefficients == matching(asked[0][0], priors[0].dictionary, 2)  # not of what is hidden
+
+
+@pytest.mark.parametrize("groups", [None, list("abababab"), [*"ababa", None, *"ab"]], ids=["none", "all", "unlabelled"])
+def test_the_command_asks_what_the_function_asks(matrix, asked, groups):
+    """Defaults of both: the same priors of the same entries, the same options."""
+    labels = matrix.parent / "partly.txt"
+    labels.write_text("\n".join(label or "NA" for label in groups or []) + "\n")
+    options = [] if groups is None else ["--labels", str(labels)]
+    assert cli.main(["choose", str(matrix), "--ranks", "2,5", "--out", str(matrix.parent), *options]) == 0
+    choose_rank(as_data(X, groups), [2, 5], **QUIET)
+    first, second = asked[: len(asked) // 2], asked[len(asked) // 2 :]
+    assert len(first) == len(second) == 6
+    for (data, priors, K, how), (other_data, other, other_K, other_how) in zip(first, second, strict=True):
+        assert (K, how) == (other_K, other_how)
+        np.testing.assert_array_equal(data.mask, other_data.mask)
+        for one, two in zip(jax.tree.leaves(priors), jax.tree.leaves(other), strict=True):
+            np.testing.assert_array_equal(one, two)
+        for one, two in zip(jax.tree.leaves(priors), jax.tree.leaves(default_priors(data, rank=K)), strict=True):
+            np.testing.assert_array_equal(one, two)
+    assert {key: first[0][3][key] for key in ("init", "max_steps", "tol")} == {
+        "init": "random", "max_steps": 300, "tol": 1e-6
+    }  # fmt: skip
+    assert first[0][3]["labels"] == cavi.labelling(warm_start="random")  # as the estimator does
 
 
 def test_the_interrupted_command_says_so(matrix, asked, monkeypatch, capsys):
