@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import StratifiedKFold
 
 from ..inference import Posterior, fold_in
+from ..inference.warning import quiet
 from ..model import Priors
 from ..model.priors import is_grouped
 from .calibration import fit_temperature, temper
@@ -162,8 +161,7 @@ def transduced(
     """
 
     def refit(labels: NDArray[Any]) -> list[Any]:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # what is kept is the fit before
+        with quiet():  # the fit that is kept has warned already
             found = by_bound(plan.recipe, X, labels, plan.keys, 0)
         return [found.fits[r].posterior.T.mean for r in found.sound]
 

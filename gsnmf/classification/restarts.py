@@ -13,12 +13,12 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from tqdm import tqdm
 
-from ..inference import DeadComponentsWarning, Fit, Posterior, cavi, fold_in
+from ..inference import Fit, Posterior, cavi, fold_in
+from ..inference.warning import quiet
 from ..model import Data, Priors, as_data, default_priors
 from ..model.defaults import RANK
 from ..model.missing import with_nan
 from ..model.priors import canonical
-from ..model.problem import Problem
 from .projection import accuracy, nnls
 
 
@@ -53,17 +53,20 @@ class Recipe(NamedTuple):
     def run(self, data: Data, priors: Priors, key: Any, begin: Posterior | None = None) -> Fit:
         """Fit once, starting from the means of `begin` if it is given."""
         rank = self.n_components or (RANK if self.priors is None and data.num_groups == 0 else None)
-        rank = Problem(data, priors, rank).rank
-        start = None
+        start, lam_start = None, self.lam_start
         if begin is not None:
             # Coefficients at 0 would take many sweeps to grow.
             V = nnls(begin.T.mean, with_nan(data))
             shared = "sample" not in canonical(priors).coefficients.axes  # else λ belongs to those samples only
             lam = begin.lam.mean if begin.lam is not None and shared else None
-            start = cavi.start(T=begin.T.mean, V=V + 0.01 * V.mean(), lam=lam)
-        elif self.lam_start == "shape":
-            start = cavi.start_at_shape(data, priors, rank)
-        options = {"init": self.init, "max_steps": self.max_iter, "tol": self.tol, "accelerate": self.accelerate}
+            start, lam_start = cavi.start(T=begin.T.mean, V=V + 0.01 * V.mean(), lam=lam), "prior"
+        options = {
+            "init": self.init,
+            "lam_start": lam_start,
+            "max_steps": self.max_iter,
+            "tol": self.tol,
+            "accelerate": self.accelerate,
+        }
         # With unlabelled samples a fit warm-starts from the labelled ones, which are initialised by `init`: on digits,
         # "random" made the better classifier there too. `gsnmf fit` and `choose_rank` do the same.
         options |= {"learn": self.learn, "labels": cavi.labelling(warm_start=self.init)}
@@ -136,13 +139,9 @@ def _run_all(
     recipe: Recipe, data: Data, priors: Priors, keys: Sequence[Any], verbose: int, begin: Posterior | None = None
 ) -> tuple[list[Fit], list[int]]:
     """Fit once for each key; return the fits and the indices of those with finite bounds. Warn once, of all others."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        warnings.simplefilter(
-            "ignore", DeadComponentsWarning
-        )  # `in_use_` reports them, and columns of 0 do no harm here
+    with quiet():  # one warning below; `in_use_` reports unused components, and columns of 0 do no harm here
         fits = [recipe.run(data, priors, key, begin) for key in tqdm(keys, unit="restart", disable=not verbose)]
-    sound = [r for r, fit in enumerate(fits) if np.isfinite(fit.elbo).all()]
+    sound = [r for r, fit in enumerate(fits) if fit.is_finite]
     broken = [fit for r, fit in enumerate(fits) if r not in sound]
     if not sound:
         raise ValueError(

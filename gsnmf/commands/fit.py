@@ -119,26 +119,21 @@ def _fit(arguments: argparse.Namespace) -> int:
 
 def _run(arguments: argparse.Namespace, data: Data, priors: Priors, rank: int) -> tuple[Fit | None, bool]:
     """Return the fit, and whether Ctrl-C ended it: then the last checkpoint, or None before the first."""
-    import warnings
-
     import jax
-    from sklearn.exceptions import ConvergenceWarning
     from tqdm import tqdm
 
     from ..classification.restarts import draw_seeds
-    from ..inference import DeadComponentsWarning, cavi
+    from ..inference import cavi
+    from ..inference.warning import quiet
 
     last: list[Fit] = []
     options = run_options(arguments)
-    start = cavi.start_at_shape(data, priors, rank) if options.pop("lam_start") == "shape" else None
     _, [first] = draw_seeds(arguments.seed, 1)  # the estimator's first restart, so that both give the same fit
     learn, axes = None, (arguments.learn_dictionary, arguments.learn_coefficients)
     if any(axes):
         # The shapes of λ specify which component belongs to which label: only the scale can be learned.
         learn = cavi.learn(*axes, what=("both", "both" if arguments.labels is None else "scale"))
-    with tqdm(total=options["max_steps"], unit="sweep", disable=None) as progress, warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # its sentence is printed with the table
-        warnings.simplefilter("ignore", DeadComponentsWarning)  # the table counts them
+    with tqdm(total=options["max_steps"], unit="sweep", disable=None) as progress, quiet():  # the table says the same
 
         def checkpoint(fit: Fit) -> None:
             last[:] = [fit]
@@ -149,7 +144,6 @@ def _run(arguments: argparse.Namespace, data: Data, priors: Priors, rank: int) -
                 data,
                 priors,
                 key=jax.random.key(first),
-                start=start,
                 rank=rank,
                 learn=learn,
                 labels=cavi.labelling(warm_start=options["init"]),

@@ -17,9 +17,10 @@ from sklearn.exceptions import ConvergenceWarning
 from tqdm import tqdm
 
 from ..drawing.axes import DARK, new_axes
-from ..inference import DeadComponentsWarning, Fit, cavi, held_out_score, in_use
+from ..inference import Fit, cavi, held_out_score, in_use
 from ..inference.defaults import INIT, LAM_START, MAX_STEPS, TOL
-from ..inference.starts import check_method
+from ..inference.starts import check_lam_start, check_method
+from ..inference.warning import quiet
 from ..model import Data, Priors, as_data, default_priors, hide
 from ..model.validation import whole
 
@@ -94,7 +95,7 @@ def choose_rank(
         restarts: fits of every rank to every split; the one with the highest bound is scored.
         seed: of all random choices; all ranks are scored on the same hidden entries.
         init: as in `cavi.run`; with unlabelled samples also the warm start.
-        lam_start: initialisation of λ: "prior", its prior mean, or "shape" (`cavi.start_at_shape`).
+        lam_start: initialisation of λ: "prior", its prior mean, or "shape", as in `cavi.run`.
         max_steps: as in `cavi.run`.
         tol: as in `cavi.run`.
         num_samples: draws from the posterior to predict with, as in `held_out_score`.
@@ -113,8 +114,7 @@ def choose_rank(
         whole(name, value, 1)
     if priors is not None and not isinstance(priors, Priors) and not callable(priors):
         raise ValueError(f"expected priors to be None, Priors, or a function of the rank; got {priors!r}")
-    if lam_start not in ("prior", "shape"):
-        raise ValueError(f"expected lam_start to be 'prior' or 'shape'; got {lam_start!r}")
+    check_lam_start(lam_start)
     check_method(init)
     data = data._replace(held_out=None)  # entries held out before stay out of the choice
     parts = [hide(data, share, seed=whole("seed", seed, 0) + split) for split in range(num_splits)]
@@ -127,8 +127,7 @@ def choose_rank(
                 for K in ranks:
                     progress.set_description(f"split {split + 1}, {K} components")
                     made = _priors(priors, part, K)
-                    start = cavi.start_at_shape(part, made, K) if lam_start == "shape" else None
-                    found[K] = _score(part, made, K, keys, num_samples, start=start, **options)
+                    found[K] = _score(part, made, K, keys, num_samples, **options)
                     progress.update()
         except KeyboardInterrupt:
             if not scores[0]:
@@ -159,15 +158,13 @@ def _priors(given: Any, data: Data, K: int) -> Priors:
 
 
 def _score(data: Data, priors: Priors, K: int, keys: Any, num_samples: int, **options: Any) -> _Scored:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # one for all fits at the end
-        warnings.simplefilter("ignore", DeadComponentsWarning)  # too many components are tried on purpose
+    with quiet():  # one warning for all fits at the end; too many components are tried on purpose
         fits = cavi.run_many(data, priors, keys=list(keys[1:]), rank=K, **options)
     sound = [fit for fit in fits if np.isfinite(fit.elbo[-1])]
     if not sound:
         raise ValueError(f"expected a fit with a finite bound for {K} components; {fits[0].message}")
     fit: Fit = max(sound, key=lambda fit: fit.elbo[-1])
-    score = held_out_score(fit, data, priors, key=keys[0], num_samples=num_samples)
+    score = held_out_score(fit, data, key=keys[0], num_samples=num_samples)
     return _Scored(score.per_entry, int(in_use(fit.posterior, data).sum()), float(fit.elbo[-1]), not fit.converged)
 
 

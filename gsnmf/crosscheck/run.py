@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,11 +13,11 @@ import numpy as np
 import pandas as pd
 from numpyro.infer import MCMC
 from numpyro.optim import Adam
-from sklearn.exceptions import ConvergenceWarning
 
-from ..inference import DeadComponentsWarning, Fit, cavi, collapsed_bound, mcmc, psis, svi, to_arviz
+from ..inference import Fit, cavi, collapsed_bound, mcmc, psis, svi, to_arviz
 from ..inference.alignment import blocks
 from ..inference.arviz_compat import dataset, diagnose
+from ..inference.warning import quiet
 from ..model import Data, Gamma, GroupSparse, Priors, as_data, label_driven
 from ..model.problem import Problem, has_counts
 from ..model.types import Array
@@ -132,8 +131,7 @@ def crosscheck(
         begin = time.perf_counter()
         start = found["CAVI"][0] if name == "NUTS" else None
         options: dict[str, Any] = {"key": keys[name], "rank": K, "init": init, "start": start}
-        if name == "CAVI" and lam_start == "shape":
-            options["start"] = cavi.start_at_shape(data, priors, K)
+        options |= {"lam_start": lam_start} if name == "CAVI" else {}
         result = _run(name, data, priors, options, draws, chains, progress_bar)
         jax.block_until_ready(result.posterior if isinstance(result, Fit) else result.get_samples())  # type: ignore[no-untyped-call]  # NumPyro's
         found[name] = result, time.perf_counter() - begin
@@ -163,9 +161,7 @@ def _run(
         "num_chains": chains,
         "progress_bar": progress_bar,
     }
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # the report has its sentence
-        warnings.simplefilter("ignore", DeadComponentsWarning)  # the four are compared whatever lives
+    with quiet():  # the report has the sentence, and the four are compared whatever components are in use
         if name == "CAVI":
             return cavi.run(data, priors, max_steps=2000, tol=1e-7, **options)
         if name == "SVI":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +11,6 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import StratifiedShuffleSplit, train_test_split
 from tqdm import tqdm
 
@@ -20,7 +18,8 @@ from ..classification.projection import accuracy
 from ..datasets import digits
 from ..drawing.axes import save
 from ..drawing.plots import bound_trace, save_figures
-from ..inference import DeadComponentsWarning, Fit, cavi
+from ..inference import Fit, cavi
+from ..inference.warning import quiet
 from ..model import Data, Priors, as_data, default_priors
 from ..model.defaults import PER_GROUP
 
@@ -102,11 +101,9 @@ def run_demo(out: Path, seed: int = 0, *, draws: int = 10, max_steps: int = MAX_
 
 
 def _fit(data: Data, priors: Priors, seed: int, max_steps: int) -> Fit:
-    start = cavi.start_at_shape(data, priors)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # the table has the number of sweeps
-        warnings.simplefilter("ignore", DeadComponentsWarning)  # the picture of the dictionary counts them
-        return cavi.run(data, priors, key=jax.random.key(seed), start=start, max_steps=max_steps, tol=TOL)
+    options: dict[str, Any] = {"lam_start": "shape", "max_steps": max_steps, "tol": TOL}
+    with quiet():  # the table has the number of sweeps, and the picture counts unused components
+        return cavi.run(data, priors, key=jax.random.key(seed), **options)
 
 
 def _report(runs: pd.DataFrame, draws: int) -> str:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import time
-import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import train_test_split
 from tqdm import tqdm
 
@@ -18,6 +16,7 @@ from ..classification.calibration import brier_score, calibration_error, plot_re
 from ..drawing.axes import save
 from ..drawing.montage import dictionary_montage
 from ..estimator import GroupSparseNMF
+from ..inference.warning import quiet
 from .digits import IMAGE_SHAPE, Split, splits
 
 SIZE, LEAST, MOST = 600, 0.05, 0.95  # training images; proportions that leave every digit some labels, known and hidden
@@ -99,8 +98,7 @@ def _contestants(split: Split, given: NDArray[Any]) -> dict[str, tuple[NDArray[A
 
 def _fit(name: str, X: NDArray[Any], y: NDArray[Any], seed: int, max_iter: int) -> GroupSparseNMF:
     options = {**OPTIONS, "predict_by": "nearest"} if name == NEIGHBOUR else OPTIONS
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # only accuracies are compared here
+    with quiet():  # only accuracies are compared here
         return GroupSparseNMF(**options, max_iter=max_iter, unlabelled=-1, random_state=seed).fit(X, y)
 
 

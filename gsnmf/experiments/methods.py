@@ -15,8 +15,10 @@ from sklearn.decomposition import NMF, PCA
 from sklearn.exceptions import ConvergenceWarning
 
 from ..classification.projection import nnls
-from ..inference import DeadComponentsWarning, Fit, cavi
+from ..inference import Fit, cavi
 from ..inference.diagnostics import collapsed_bound
+from ..inference.starts import check_lam_start
+from ..inference.warning import quiet
 from ..model import Data, Gamma, Priors, as_data, default_priors
 from ..model.defaults import SCALE
 
@@ -153,19 +155,15 @@ def nmf_gs(
         tol: as in `cavi.run`.
         accelerate: as in `cavi.run`.
     """
-    if lam_start not in ("prior", "shape"):
-        raise ValueError(f"expected lam_start to be 'prior' or 'shape'; got {lam_start!r}")
+    check_lam_start(lam_start)
     data = as_data(X, labels)
     priors = default_priors(data, rank=rank, prior="paper", small=small, large=large, scale=scale, a_t=a_t, b_t=b_t)
-    start = cavi.start_at_shape(data, priors) if lam_start == "shape" else None
-    options = {"max_steps": max_steps, "tol": tol, "accelerate": accelerate}
-    return _variational(data, priors, seed, start=start, init=init, **options)
+    options = {"lam_start": lam_start, "max_steps": max_steps, "tol": tol, "accelerate": accelerate}
+    return _variational(data, priors, seed, init=init, **options)
 
 
 def _variational(data: Data, priors: Priors, seed: int, **options: Any) -> Space:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # the paper's protocol fixes the number of sweeps
-        warnings.simplefilter("ignore", DeadComponentsWarning)  # some settings are so strong that components die
+    with quiet():  # the paper's protocol fixes the number of sweeps; some settings leave components unused
         fit: Fit = cavi.run(data, priors, key=jax.random.key(seed), **options)
     if not np.isfinite(fit.elbo[-1]):
         raise ValueError(
