@@ -118,7 +118,8 @@ def choose_rank(
     check_method(init)
     data = data._replace(held_out=None)  # entries held out before stay out of the choice
     parts = [hide(data, share, seed=whole("seed", seed, 0) + split) for split in range(num_splits)]
-    options = {"init": init, "max_steps": max_steps, "tol": tol, "labels": cavi.labelling(warm_start=init)}
+    options: dict[str, Any] = {"init": init, "lam_start": lam_start, "max_steps": max_steps, "tol": tol}
+    options["labels"] = cavi.labelling(warm_start=init)
     scores: list[dict[int, _Scored]] = [{} for _ in parts]
     with tqdm(total=num_splits * len(ranks), unit="rank", disable=None if progress_bar else True) as progress:
         try:
