@@ -10,6 +10,7 @@ cosines, among those that keep every component within its block: the components 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -37,7 +38,7 @@ def align(result: Any, reference: Any, data: Data, priors: Priors | None = None,
         reference: any of these; for draws the means of their first chain count. None for draws: their own first chain.
         data: the data that both were fitted to.
         priors: by default those of the result, else of the reference; only components with the same hyperparameters
-            change places.
+            change places. Hyperparameters that a fit has learned by component do not count: they go along.
         by: for draws, one permutation for each "chain", by its means, or for each "draw", if components switch within
             chains; then the means of the reference are those after a first alignment with its last draw.
 
@@ -54,12 +55,13 @@ def align(result: Any, reference: Any, data: Data, priors: Priors | None = None,
     draws = held_draws(result)
     if draws is None and reference is None:
         raise ValueError("expected a reference to align to, a Fit, a Posterior or draws; got None")
-    priors = priors_of(result if getattr(result, "priors", None) is not None else reference, priors)
+    owner = result if getattr(result, "priors", None) is not None else reference
+    priors, learned = priors_of(owner, priors), getattr(owner, "learned", False)
     if draws is not None:
-        block = blocks(Problem(data, priors, draws["T"].shape[-1]))
+        block = blocks(Problem(data, priors, draws["T"].shape[-1]), learned)
         return align_draws({site: x for site, x in draws.items() if site in AXIS}, reference, block, by)
     posterior = factors_of(result)
-    order = permutation(means(posterior), means(reference), blocks(Problem(data, priors, rank_of(posterior))))
+    order = permutation(means(posterior), means(reference), blocks(Problem(data, priors, rank_of(posterior)), learned))
     aligned = permute(posterior, order)
     if isinstance(result, Fit):
         return result._replace(posterior=aligned, priors=_permute_priors(result.priors, order))
@@ -114,15 +116,26 @@ def means(result: Any) -> dict[str, np.ndarray]:
     return {"T": np.asarray(q.T.mean, float), "V": np.asarray(q.V.mean, float)}
 
 
-def blocks(problem: Problem) -> np.ndarray:
-    """Return a number for every component, the same for components with the same hyperparameters."""
+def blocks(problem: Problem, learned: bool = False) -> np.ndarray:
+    """Return a number for every component, the same for components with the same hyperparameters.
+
+    Args:
+        problem: its priors count.
+        learned: whether these were learned; then numbers that differ by component alone are results, and do not count.
+    """
     data, priors, K = problem
     family = priors.coefficients
     size = rate_shape(family, data, K) or (K, data.num_samples)
-    rows = [np.broadcast_to(x, (data.num_features, K)).T for x in _numbers(priors.dictionary)]
     of_V = family if family.hyperprior is None else family.hyperprior
-    rows += [np.broadcast_to(np.broadcast_to(x, size), (K, size[1])) for x in _numbers(of_V)]
-    rows += [np.broadcast_to(np.asarray(x), (K, data.num_samples)) for x in stated_of_V(family, data).values()]
+
+    def counted(values: Iterable[Any], by_component: tuple[int, int]) -> list[np.ndarray]:
+        return [np.asarray(x) for x in values if not (learned and np.shape(x) == by_component)]
+
+    rows = [np.zeros((K, 1))]
+    rows += [np.broadcast_to(x, (data.num_features, K)).T for x in counted(_numbers(priors.dictionary), (1, K))]
+    rows += [np.broadcast_to(np.broadcast_to(x, size), (K, size[1])) for x in counted(_numbers(of_V), (K, 1))]
+    stated = counted(stated_of_V(family, data).values(), (K, 1))
+    rows += [np.broadcast_to(x, (K, data.num_samples)) for x in stated]
     return np.asarray(np.unique(np.concatenate(rows, axis=1), axis=0, return_inverse=True)[1]).ravel()
 
 

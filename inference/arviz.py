@@ -108,7 +108,8 @@ def to_arviz(
     draws = with_drawn_labels(draws, source.problem, key=jax.random.fold_in(key_draws, 1))
     if align is not None and (reference is not None or is_chains(result)):
         moving = {site: x for site, x in draws.items() if site in AXIS}
-        draws = draws | align_draws(moving, reference, blocks(source.problem), align)
+        learned = isinstance(result, Fit) and result.learned
+        draws = draws | align_draws(moving, reference, blocks(source.problem, learned), align)
     chains, length, _, K = draws["T"].shape
     coords = {
         "chain": np.arange(chains),

@@ -16,6 +16,7 @@ from ..model.conjugacy import expected, negative_kl, require_closed_forms
 from ..model.data import Data
 from ..model.matrix import is_traced
 from ..model.priors import Priors
+from ..model.problem import Problem
 from ..model.special import digamma
 from ..model.types import Array
 from .moments import Transposed, by_component
@@ -112,6 +113,7 @@ def paper_bound_gap(result: Any, data: Any) -> float:
         warn_of_former_order("cavi.paper_bound_gap(posterior, data)")
         result, data = data, result
     posterior = factors_of(result)
+    data = data.data if isinstance(data, Problem) else data
     if posterior.lam is None:
         return 0.0
     if data.several is not None:

@@ -7,6 +7,7 @@ evidence for their labels grow slowly.
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, NamedTuple
 
 import jax
@@ -58,7 +59,12 @@ def labelling(
     if warm_start is not None and warm_start not in METHODS:
         methods = ", ".join(map(repr, METHODS))
         raise ValueError(f"expected warm_start to be one of {methods}, or None; got {warm_start!r}")
-    return Labelling(form, warm_start, whole("annealing", annealing if tempering is None else tempering, 0))
+    if tempering is not None:
+        warnings.warn(
+            "tempering is now called annealing: cavi.labelling(annealing=...).", DeprecationWarning, stacklevel=2
+        )
+        annealing = tempering
+    return Labelling(form, warm_start, whole("annealing", annealing, 0))
 
 
 def begins_warm(how: Labelling, data: Data, start: Any) -> bool:

@@ -177,7 +177,7 @@ def test_going_on_from_a_fit_equals_not_stopping():
 
 def test_aligned_fits_take_their_learned_priors_along():
     data, fit = problem(3)[0], run(max_steps=7)
-    aligned = align(fit, permute(fit.posterior, np.array([2, 0, 3, 1])), data, GROUPED)
+    aligned = align(fit, permute(fit.posterior, np.array([2, 0, 3, 1])), data)
     assert not np.allclose(aligned.priors.dictionary.a, fit.priors.dictionary.a)
     np.testing.assert_allclose(cavi.bound(aligned.posterior, data, aligned.priors), fit.elbo[-1], rtol=1e-12)
 
