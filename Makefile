@@ -10,6 +10,7 @@ BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
 # Tests keep what JAX compiles, in the user's cache folder; COLD=1 begins with nothing and a random hash seed.
 CACHED = $(BIN)/python tests/with_cache.py $(if $(COLD),--cold) $(BIN)/python -m pytest
+OPTIMISED := --xla_backend_optimization_level=3 --xla_llvm_disable_expensive_passes=false
 PARALLEL := --numprocesses=logical --maxprocesses=4 --dist=worksteal
 
 help: ## this list
@@ -34,7 +35,7 @@ test: $(VENV)/ready ## the test suite (COLD=1 without what JAX compiled in earli
 	$(CACHED) $(PARALLEL)
 
 test-slow: $(VENV)/ready ## the tests that take minutes
-	$(CACHED) -m slow --numprocesses=2 --dist=worksteal
+	XLA_FLAGS="$(OPTIMISED) $$XLA_FLAGS" $(CACHED) -m slow --numprocesses=2 --dist=worksteal
 
 test-matrix: ## what depends on ArviZ and NumPyro, on every Python from 3.11 to 3.13 there is (MATRIX=tests for all)
 	@for v in $(PYTHONS); do \
