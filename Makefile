@@ -2,12 +2,16 @@
 .DEFAULT_GOAL := help
 PYTHONS := 3.11 3.12 3.13
 MATRIX ?= $(addprefix tests/,$(addprefix inference/test_,arviz.py align.py diagnostics.py svi.py gibbs.py mcmc.py) gsnmf/test_crosscheck.py gsnmf/test_comparison.py)
-.PHONY: help demo test test-slow test-matrix tests-here lint format bench docs notebooks clean
+.PHONY: help demo test test-slow test-matrix tests-here lint format bench docs notebooks clean clean-cache
 
 PYTHON ?= $(shell for v in 3.11 3.12 3.13 3; do command -v python$$v >/dev/null 2>&1 && python$$v -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo python$$v && break; done)
 VENV ?= .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
+# Tests keep what JAX compiles, in the user's cache folder; COLD=1 begins with nothing and a random hash seed.
+CACHED = $(BIN)/python tests/with_cache.py $(if $(COLD),--cold) $(BIN)/python -m pytest
+OPTIMISED := --xla_backend_optimization_level=3 --xla_llvm_disable_expensive_passes=false
+PARALLEL := --numprocesses=logical --maxprocesses=4 --dist=worksteal
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -27,11 +31,11 @@ endif
 demo: $(VENV)/ready ## fit scikit-learn's digits, print a table, draw figures into demo/
 	$(BIN)/gsnmf demo --out demo
 
-test: $(VENV)/ready ## the test suite
-	$(BIN)/python -m pytest --numprocesses=logical --maxprocesses=4 --dist=loadfile
+test: $(VENV)/ready ## the test suite (COLD=1 without what JAX compiled in earlier runs)
+	$(CACHED) $(PARALLEL)
 
 test-slow: $(VENV)/ready ## the tests that take minutes
-	$(BIN)/python -m pytest -m slow
+	XLA_FLAGS="$(OPTIMISED) $$XLA_FLAGS" $(CACHED) -m slow --numprocesses=2 --dist=worksteal
 
 test-matrix: ## what depends on ArviZ and NumPyro, on every Python from 3.11 to 3.13 there is (MATRIX=tests for all)
 	@for v in $(PYTHONS); do \
@@ -44,7 +48,7 @@ test-matrix: ## what depends on ArviZ and NumPyro, on every Python from 3.11 to 
 
 tests-here: $(VENV)/ready
 	@$(BIN)/python -c 'from importlib.metadata import version as v; print("ArviZ", v("arviz"), "NumPyro", v("numpyro"), "JAX", v("jax"))'
-	$(BIN)/python -m pytest -q --numprocesses=logical --maxprocesses=4 --dist=loadfile $(MATRIX)
+	$(CACHED) -q $(PARALLEL) $(MATRIX)
 
 lint: $(VENV)/ready ## ruff and mypy
 	$(BIN)/ruff check
@@ -74,5 +78,8 @@ docs: $(VENV)/docs-ready ## all pages and the reference as one site, site/index.
 notebooks: $(VENV)/ready ## run the notebooks in full, each in a kernel of its own, and keep what they show
 	$(BIN)/python notebooks/run_notebooks.py $(ARGS)
 
-clean: ## remove the environment and everything that was made
+clean-cache: ## remove what JAX compiled for the tests, by default in ~/.cache/gsnmf
+	rm -rf "$${XDG_CACHE_HOME:-$$HOME/.cache}"/gsnmf/jax-*
+
+clean: ## remove the environment and everything that was made (compiled tests: clean-cache)
 	rm -rf $(VENV) .venv-3.* demo site build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

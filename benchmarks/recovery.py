@@ -82,12 +82,14 @@ def side_by_side(
     return compare(fits, data, num_samples=draws, loo=loo, printed=True)
 
 
-def winners(case: tuple[Data, dict[str, Priors], float], true: str, seeds: range, restarts: int) -> pd.DataFrame:
+def winners(
+    case: tuple[Data, dict[str, Priors], float], true: str, seeds: range, restarts: int, draws: int = 1000
+) -> pd.DataFrame:
     """For every draw from the true model and every measure, how far that is ahead of the next best, or behind."""
     shape, models, share = case
     rows = []
     for seed in tqdm(seeds, desc=true, unit="draw"):
-        table = side_by_side(drawn(shape, models[true], share, seed), models, restarts, seed).table
+        table = side_by_side(drawn(shape, models[true], share, seed), models, restarts, seed, draws).table
         there = {name: column for name, column in MEASURES.items() if column in table}
         rows.append({name: table.loc[true, c] - table[c].drop(true).max() for name, c in there.items()})
     return pd.DataFrame(rows, index=seeds)

@@ -6,9 +6,10 @@ import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
-# Most of the suite's time is compilation, of problems so small that optimised code gains nothing.
+# Most of the suite's time is compilation, of problems so small that optimised code gains nothing. Of two values XLA
+# takes the last: make test-slow, whose programs run for long, asks for optimised code.
 os.environ["XLA_FLAGS"] = (
-    f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+    f"--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true {os.environ.get('XLA_FLAGS', '')}"
 )
 
 import jax

@@ -39,20 +39,27 @@ def asked(monkeypatch):
 
 @pytest.mark.slow
 def test_five_components_are_found(monkeypatch):
-    """Three draws from the model with K = 5. Of ten `benchmarks/choosing.py` finds nine, so that other seeds, or
-    another machine's rounding, might fail one time in four; these are fixed.
+    """Twenty draws from the model with K = 5.
+
+    Over 50 others, 5 of [3, 5, 7] was chosen 42 times, and 7 otherwise. Were this the probability, fewer than 11 of 20
+    would be found once in 2,300 runs; a choice at random finds as many once in 26. With 3 components, hidden entries
+    have a log density that is lower by 0.17 ± 0.05, so that the mean of 20 is above 0.1 by six standard errors.
     """
     monkeypatch.syspath_prepend("benchmarks")
     monkeypatch.delitem(sys.modules, "choosing", raising=False)
     from choosing import draw
 
-    for seed in range(3):
+    found, behind = 0, []
+    for seed in range(20):
         options = {"num_splits": 1, "restarts": 2, "seed": seed, "max_steps": 300, "tol": 1e-5}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             choice = choose_rank(draw(40, 80, 6.0, seed), [3, 5, 7], **options, **QUIET)
-        assert choice.rank == 5
         assert choice.table["in_use"][3] == 3
+        found += choice.rank == 5
+        behind.append(choice.table["behind"][3])
+    assert found >= 11
+    assert np.mean(behind) > 0.1
     monkeypatch.delitem(sys.modules, "choosing")
 
 

@@ -455,7 +455,11 @@ def drawn_problem(seed, each=7, known=4):
 
 @pytest.mark.slow
 def test_labels_are_those_of_gibbs_on_twenty_problems():
-    """Pr(z | X), over 2,000 draws of T, V and λ of each, z summed out in every one, beside CAVI's q(z)."""
+    """Pr(z | X), over 2,000 draws of T, V and λ of each, z summed out in every one, beside CAVI's q(z).
+
+    Of these 120 labels 118 agree, of 240 others 236. NumPy draws the same problems on every machine, so that only
+    labels that are a toss-up can change: five more would have to.
+    """
     problems = [drawn_problem(seed) for seed in range(20)]
     fits = [
         cavi.run(data, priors, key=jax.random.key(0), max_steps=1000, tol=1e-7).posterior for data, priors in problems
