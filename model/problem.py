@@ -87,7 +87,7 @@ def as_problem(data: Data | Problem, priors: Priors | None = None, rank: int | N
 def _prepare(data: Data, priors: Priors, rank: int | None) -> tuple[Data, Priors, int]:
     if not isinstance(data, Data):
         raise ValueError(f"expected Data, as made by as_data(X, groups); got {type(data).__name__}")
-    largest, size = np.finfo(jnp.result_type(float)).max, jnp.result_type(float).itemsize
+    largest, size = float(np.finfo(jnp.result_type(float)).max), jnp.result_type(float).itemsize
     if not is_traced(data.X) and data.X.dtype.itemsize > size and data.matrix.largest() > largest:
         raise ValueError(
             f"expected X below {largest:.1e}, the largest number at this precision; got {data.matrix.largest()}"

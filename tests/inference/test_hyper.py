@@ -158,7 +158,9 @@ def test_every_recorded_bound_is_with_the_priors_of_its_sweep():
 def test_a_dropped_sweep_drops_what_it_learned():
     """A state whose bound no sweep can reach, and the same with one that any does."""
     data = problem(3)[0]
-    seen, hyper, state = cavi._see(data, GROUPED, cavi.init(data, GROUPED, key=KEY, rank=4), LEARN)
+    whole = Problem(data, GROUPED, 4)
+    seen, hyper = observe(whole.data), whole.priors
+    state = cavi._with_ties(whole, seen, cavi.init(data, GROUPED, key=KEY, rank=4), LEARN)
     state, _, _ = engine._begin(state, None, accelerate=True)
     sweep = jax.jit(engine.accelerated, static_argnums=3)
     state, _ = sweep(seen, hyper, state, LEARN)  # now its factors mean something

@@ -423,7 +423,9 @@ def test_gibbs_passes_gewekes_test(belief):
 def test_what_is_refused(monkeypatch):
     wide = Priors(Gamma(1.0, 1.0), Wide(Gamma(2.0, 1.0)))
     quiet = {"key": jax.random.key(0), "rank": 2, "progress_bar": False}
-    with pytest.raises(ValueError, match="coefficients of shape 1 for Gibbs sampling with several labels"):
+    with pytest.raises(
+        ValueError, match="coefficients of shape 1 for Gibbs sampling with multi-label samples; got Wide of shape 2"
+    ):
         mcmc.run_gibbs(data_of("even"), wide, **quiet)
     with pytest.raises(ValueError, match="known weights of unknown labels for a MAP estimate; got a Dirichlet"):
         svi.run(data_of("shared"), Priors(Gamma(2.0, 1.0), GroupSparse(Gamma(2.0, 1.0))), "map", **quiet)

@@ -11,7 +11,7 @@ from test_cavi import PLAIN, slow
 
 from gsnmf.inference import cavi, in_use
 from gsnmf.inference.components import without
-from gsnmf.inference.labels.unlabelled import FORMS
+from gsnmf.inference.labels import FORMS
 from gsnmf.inference.posterior import Posterior
 from gsnmf.model import Dirichlet, Gamma, GroupSparse, Priors, as_data, label_driven
 from gsnmf.model.problem import Problem
@@ -48,14 +48,14 @@ class Loops:
     def __init__(self, data, priors, label_prior):
         self.data, self.priors, self.label_prior = data, priors, label_prior
         self.W = np.ones(data.X.shape) if data.mask is None else data.mask
-        self.unknown = np.flatnonzero(~data.known)
+        self.unlabelled = np.flatnonzero(~data.known)
         self.held = None  # the λ by which w of samples of several labels is chosen, if not the best
 
     def q_S(self, T, V, given):
         """Every sample's q(S), and that of samples without a label under every group."""
         X, log_T = self.data.X, np.asarray(T.log_mean)
         each = {n: reference.allocation(X[:, [n]], log_T, np.asarray(V.log_mean)[:, [n]]) for n in range(X.shape[1])}
-        for m, n in enumerate(self.unknown):
+        for m, n in enumerate(self.unlabelled):
             for c in range(self.data.num_groups):
                 log_v = np.asarray(given.log_mean[c, :, m] if given is not None else V.log_mean[:, n])[:, None]
                 each[n, c] = reference.allocation(X[:, [n]], log_T, log_v)
@@ -80,13 +80,13 @@ class Loops:
     def __call__(self, T, V, lam, z, given, pi, p):
         total, C = 0.0, self.data.num_groups
         for n in range(self.data.num_samples):
-            if n not in self.unknown:
+            if n not in self.unlabelled:
                 c = int(np.argmax(self.data.membership[n] > 0))
                 value, terms = self.sample(n, c, T, Gamma(V.a[:, n], V.b[:, n]), lam, p[n])
                 total += value
         total += terms["T"] + terms["lam"]
         log_pi = self.log_pi(pi)
-        for m, n in enumerate(self.unknown):
+        for m, n in enumerate(self.unlabelled):
             for c in range(C):
                 v = Gamma(V.a[:, n], V.b[:, n]) if given is None else Gamma(given.a[c, :, m], given.b[c, :, m])
                 value, _ = self.sample(n, c, T, v, lam, p[n] if given is None else p[n, c])
@@ -96,7 +96,7 @@ class Loops:
     def log_pi(self, pi):
         if pi is None:
             return np.log(self.data.labels.weights)
-        rows = [pi] * len(self.unknown) if pi.ndim == 1 else pi
+        rows = [pi] * len(self.unlabelled) if pi.ndim == 1 else pi
         return [digamma(u) - digamma(u.sum()) for u in rows]
 
     def dirichlet(self, pi, log_pi):
@@ -104,7 +104,7 @@ class Loops:
         if pi is None:
             return 0.0
         prior = np.asarray(self.label_prior.u)
-        pairs = [(prior, pi, log_pi[0])] if pi.ndim == 1 else zip(prior[self.unknown], pi, log_pi, strict=True)
+        pairs = [(prior, pi, log_pi[0])] if pi.ndim == 1 else zip(prior[self.unlabelled], pi, log_pi, strict=True)
         total = 0.0
         for u, q, logs in pairs:
             total += gammaln(u.sum()) - gammaln(u).sum() - gammaln(q.sum()) + gammaln(q).sum() + ((u - q) * logs).sum()

@@ -10,7 +10,7 @@ from results import DATA, KINDS, PRIORS, K, cavi_fit, made, posterior, svi_fit
 from gsnmf.inference import Fit, Posterior, cavi, guide, svi
 from gsnmf.inference.diagnostics import estimate, log_weights
 from gsnmf.inference.factors import Correlated, LogNormal, Point, near_gamma, near_log_normal, spread
-from gsnmf.model import Gamma, GroupSparse, Priors, as_data, group_sparse_nmf, label_driven
+from gsnmf.model import Gamma, GroupSparse, Priors, Problem, as_data, group_sparse_nmf, label_driven
 from gsnmf.saving import load_fit, save_fit
 
 KEY = jax.random.key(5)
@@ -140,9 +140,7 @@ def test_lam_starts_where_v_puts_it():
     """Its prior mean, 4e7 here, is too far off for steps of two percent."""
     priors = Priors(Gamma(0.6, 20.0), GroupSparse(label_driven(per_group=1, num_groups=2, scale=1e6)))
     means = cavi.start(T=np.ones((4, 2)), V=np.full((2, 6), 0.5))
-    q = svi._posterior(
-        means, means, DATA._replace(membership=jnp.asarray(DATA.membership), X=jnp.asarray(DATA.X)), priors
-    )
+    q = svi._posterior(means, means, Problem(DATA, priors))
     np.testing.assert_allclose(q.lam.mean, (priors.coefficients.rate.a + 3) / 1.5, rtol=1e-5)
 
 
