@@ -53,13 +53,13 @@ def bound(result: Any, data: Any, priors: Any = None) -> Any:
         ℒ = Σ w [x log M − log Γ(x+1) − (E_T E_V)] − KL(q(T)‖p(T)) − KL(q(Λ)‖p(Λ))
             + Σ_iτ [L_ΛΔᵀ − (E_ΛΔᵀ) ∘ E_V] + Σ_iτ H(q(v_iτ)),    M = exp(L_T) exp(L_V),
 
-    where w is 1, or 0 at hidden entries. In the structured form of unlabelled samples q(z) is put at its optimum, too,
-    and `posterior.z` is not read.
+    where w is 1, or 0 at hidden entries. In the structured form of unlabelled samples q(z) is at its optimum, too, and
+    `posterior.z` is not read.
 
     Args:
         result: a `Fit` of CAVI, or a `Posterior` of Gamma factors.
         data: the data that it was fitted to.
-        priors: by default those of the fit; others to compare.
+        priors: by default those of the fit.
 
     It can be differentiated by JAX twice with respect to the parameters of the factors, and is then an array:
 

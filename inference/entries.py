@@ -1,6 +1,6 @@
 """Single entries of X: scores of those held out, and imputation of missing ones.
 
-Everything here reads entries of X by their indices, as that is what it is asked for.
+This file reads entries of X by their indices, because users ask for single entries.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .draws import Source, batch, default_key, in_batches, source_of
 from .posterior import Fit
 from .starts import check_key
 
-NUMBERS = 2**29  # draws of entries that may be held at once: some gigabytes
+NUMBERS = 2**29  # draws of entries that may be in memory at once: some gigabytes
 
 
 class HeldOutScore(NamedTuple):
@@ -30,8 +30,8 @@ class HeldOutScore(NamedTuple):
 
     value: its sum over entries.
     error: the standard error of that sum over entries, √n times their standard deviation.
-    per_entry: of each entry, in the order of `data.held_out`. Compare two results on the same entries by the
-        differences of these, which vary less than either.
+    per_entry: the score of each entry, in the order of `data.held_out`. Compare two results on the same entries by the
+        differences of these scores, which vary less than the scores.
     """
 
     value: float
@@ -75,8 +75,8 @@ def held_out_score(
         raise ValueError("expected data with entries held out, hide(data) or as_data(X, mask=...); got none held out")
     if isinstance(result, Fit) and isinstance(data, Data) and result.data not in (None, fingerprint(data)):
         raise ValueError(
-            "expected a fit of these data, with the same entries hidden; got a fit of other data, which may have seen "
-            "these entries (fit.posterior is taken as it is)"
+            f"expected a fit of these data, with the same entries hidden (checksum {fingerprint(data)}); got a fit of "
+            f"other data (checksum {result.data}), which may have seen these entries; fit.posterior is not checked"
         )
     whole("num_samples", num_samples, 1)
     key = default_key(key)

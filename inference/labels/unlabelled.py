@@ -1,4 +1,4 @@
-"""Unlabelled samples: the prior of their labels, q(z) and q(π), as both forms of q have them.
+"""Unlabelled samples: the prior of their labels, and q(z) and q(π), in both forms of q.
 
 The bound gains Σ_τ [ Σ_c q(z_τ = c) E[log π_c] + H(q(z_τ)) ], and with a Dirichlet prior −KL(q(π) ‖ p(π)), where
 
@@ -66,7 +66,7 @@ class LabelPrior(NamedTuple):
 
     @property
     def is_shared(self) -> bool:
-        """Whether all samples share one π."""
+        """True if all samples share one π."""
         return self.u is not None and self.u.ndim == 1
 
 
@@ -158,7 +158,7 @@ def matched(given: Gamma, z: Array) -> Gamma:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Unlabelled(Known):
-    """The part that both forms share.
+    """Base class of both forms of q for unlabelled samples.
 
     prior: of the labels of unlabelled samples.
     beta: β, the weight of the evidence for labels: 1, and less while a run anneals.
@@ -189,5 +189,5 @@ class Unlabelled(Known):
 
 
 def label_terms(z: Array, log_prior: Array) -> Array:
-    """Return Σ_τ [ Σ_c q(z_τ = c) E[log π_c] + H(q(z_τ)) ]; groups of probability 0 do not count."""
+    """Return Σ_τ [ Σ_c q(z_τ = c) E[log π_c] + H(q(z_τ)) ]; groups of probability 0 contribute nothing."""
     return jnp.sum(z * jnp.where(z > 0, log_prior, 0) + entr(z))
