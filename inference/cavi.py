@@ -82,7 +82,7 @@ def _begin(problem: Problem, data: Data, priors: Priors, how: Beginning) -> tupl
 
     Args:
         problem: of data and priors.
-        data: as the user gave them, for random starts in double precision whatever JAX is set to.
+        data: as the user gave them, for random starts in double precision at any setting of JAX.
         priors: as the user gave them, for the same reason.
         how: the start of the run.
     """

@@ -1,7 +1,7 @@
 """Draws of T, V, λ and labels: the one entrance for fits, posteriors, chains, ArviZ objects and arrays.
 
-A result either holds draws (`MCMC`, ArviZ, arrays by site) or makes them (`Fit`, `Posterior`). All
-functions get draws from here, at once (`all_draws`) or a batch at a time (`in_batches`), without knowing which.
+A result either holds draws (`MCMC`, ArviZ, arrays by site) or makes them (`Fit`, `Posterior`). All functions get draws
+from here, at once (`all_draws`) or a batch at a time (`in_batches`), in the same way for both kinds.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def is_chains(result: Any) -> bool:
 
 
 def all_draws(source: Source, key: Array) -> dict[str, np.ndarray]:
-    """Return all draws, chains × draws × ... by site; one chain of those that are made."""
+    """Return all draws, chains × draws × ... by site; draws that are made form one chain."""
     if source.held is not None:
         return source.held
     size = batch(source.problem.size, source.num)

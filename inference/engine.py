@@ -25,7 +25,7 @@ CHUNK = 25  # sweeps between returns to the host: progress, Ctrl-C, checkpoints
 class State(NamedTuple):
     """The state of a run, from which it can resume.
 
-    moments: those that the next sweep reads; in an accelerated run, extrapolated by momentum.
+    moments: input of the next sweep; in an accelerated run, extrapolated by momentum.
     factors: the factors after the last sweep.
     reached: the moments of these factors, in an accelerated run; None in a plain run.
     terms: the bound of these factors without Σ x log(M/x), which needs M: in a plain run the next sweep forms M anyway.

@@ -1,4 +1,4 @@
-"""Single entries of X: scores of those held out, and imputation of missing ones.
+"""Single entries of X: scores of held-out entries, and imputation of missing ones.
 
 This file reads entries of X by their indices, because users ask for single entries.
 """
@@ -117,7 +117,7 @@ def impute(
     Args:
         result: a `Fit` of CAVI or SVI or its `Posterior`, of which draws are made, or a NumPyro `MCMC` that has run,
             whose draws are taken. A variational posterior is narrower than the true one: on data drawn from the model
-            90 % intervals of CAVI held 86 % of hidden entries where those of Gibbs held 90 %.
+            90 % intervals of CAVI held 86 % of hidden entries where intervals of Gibbs held 90 %.
         data: the data that it was fitted to, with entries missing or hidden.
         priors: by default those of the result.
         key: a JAX key for the draws; `jax.random.key(0)` by default.

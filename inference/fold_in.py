@@ -120,7 +120,7 @@ def fold_in(
         raise ValueError(f"expected Gamma factors of T and λ for folding in; got {', '.join(sorted(kinds))}")
     if (learned.lam is None) != (problem.priors.coefficients.hyperprior is None):
         with_lam, name = "without" if learned.lam is None else "with", type(problem.priors.coefficients).__name__
-        raise ValueError(f"expected the priors of the posterior, which is {with_lam} λ; got {name} coefficients")
+        raise ValueError(f"expected priors {with_lam} λ, like the posterior; got {name} coefficients")
     return fold(problem.priors, learned.T, learned.lam, data, max_steps=max_steps, tol=tol)
 
 

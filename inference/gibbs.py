@@ -94,7 +94,7 @@ class Gibbs(MCMCKernel):
     def _problem(
         data: Data | Problem, priors: Priors | None = None, rank: int | None = None, augmented: bool = True
     ) -> Problem:
-        """Return the problem from the arguments of the model; S is drawn whatever `augmented` is."""
+        """Return the problem from the arguments of the model; S is drawn for either value of `augmented`."""
         return as_problem(data, priors, rank)
 
     def init(

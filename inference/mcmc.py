@@ -67,7 +67,7 @@ def run_nuts(
         num_warmup: warm-up draws, discarded, during which step size and mass matrix adapt.
         num_samples: draws of each chain after warm-up.
         num_chains: the number of chains.
-        thinning: keep every n-th of those draws.
+        thinning: keep every n-th draw after warm-up.
         progress_bar: whether NumPyro shows its progress.
         chain_method: "vectorized", all chains at once on one device; "sequential"; or "parallel", which takes a device
             for each chain.
@@ -144,7 +144,7 @@ def run_gibbs(
 
     Returns a NumPyro `MCMC` object after its run, as `run_nuts` does, with sites T, V and, if the family has λ, lam;
     with unlabelled samples also z, the index of a group for every sample, and pi if it has a Dirichlet prior.
-    Multi-label samples need coefficients of shape 1, as those of `GroupSparse`: for others λ has no known conditional.
+    Multi-label samples need coefficients of shape 1, as in `GroupSparse`: for other shapes λ has no known conditional.
 
     >>> from gsnmf.model import Gamma, GroupSparse, Priors, as_data
     >>> data = as_data([[3, 1, 0], [0, 2, 5]], ["a", "b", "b"])

@@ -104,7 +104,7 @@ class Fit(NamedTuple):
     posterior: the factors.
     elbo: the bound after each sweep. From CAVI it is the valid augmented one: the last entry, and every entry of a
         plain run, has q(S) at its optimum for the factors; the other entries of an accelerated run have the q(S)
-        of the sweep, which gives a lower bound. From SVI it is minus the loss of each step, a noisy estimate.
+        of the sweep and are below the optimum. From SVI it is minus the loss of each step, a noisy estimate.
     num_steps: the number of sweeps or steps.
     converged: whether the tolerance was met; from SVI, whether the bound no longer changed beyond its noise.
     message: the reason why it stopped, in a sentence.

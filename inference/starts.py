@@ -86,7 +86,7 @@ def fill(
     init: str,
     lam_start: str = "prior",
 ) -> Start:
-    """Check the means given and initialise the others, all in double precision whatever JAX is set to.
+    """Check the means given and initialise the others, all in double precision at any setting of JAX.
 
     Random numbers come from NumPy for the same reason: single and double precision start from the same point.
 

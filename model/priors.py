@@ -1,8 +1,8 @@
 """Prior families of T and V.
 
-The prior of the dictionary T is a `Gamma`, or any NumPyro distribution on the positive numbers. So may be that of V, or
-it is a family, which has only the members below, so that a new one is easily added; `conjugacy` derives from them all
-that algorithms need.
+The prior of the dictionary T is a `Gamma`, or any NumPyro distribution on the positive numbers. The prior of V is
+one of these or a family. A family has only the members below, so that a new one is easily added; `conjugacy` derives
+everything else from them.
 
     hyperprior              the prior of λ, a Gamma or a NumPyro distribution; None without λ
     axes                    names of the rows and columns of λ, from "component" or "all_components" and from "group",

@@ -22,7 +22,7 @@ from .validation import whole
 #     100 digits          0.894         0.894         0.898         0.890
 #     600 digits          0.931         0.938         0.936         0.924
 #     ORL                   –           0.956         0.955         0.964
-#     From 0 to 1: 100 digits 0.873, 600 digits 0.916 to 0.921, ORL (one split) 0.905, whatever the pair.
+#     From 0 to 1: 100 digits 0.873, 600 digits 0.916 to 0.921, ORL (one split) 0.905, for every pair.
 # With λ starting at its shape, pairs with large ≥ 0.01 do about as well in the data's own unit, but from 0 to 1 pairs
 # with large ≤ 0.01 fall to 0.31–0.36 on 100 digits: that start does not keep groups apart there. The loss from 0 to 1
 # that remains is due to Poisson noise, not to this prior: 1/255 of the counts of a picture hold less information.

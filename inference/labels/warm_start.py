@@ -45,9 +45,9 @@ def labelling(
         warm_start: fit the labelled samples first, alone, initialised from their "groups" or at "random" (as `init`
             of `run`), and begin there. None for no warm start. There is none either if `start` gives V or a posterior,
             or if no sample is labelled.
-        annealing: sweeps before those that count, in which the evidence for labels has a weight that grows from 0
-            towards 1; 0 for none. There are none if `start` is a posterior, whose form is kept unless another is asked
-            for.
+        annealing: the number of sweeps, before the recorded ones, in which the evidence for labels has a weight that
+            grows from 0 towards 1; 0 for no annealing. There is none if `start` is a posterior, whose form is kept
+            unless another is asked for.
         tempering: the former name of annealing.
 
     >>> labelling("mean_field", warm_start=None, annealing=0)  # plain joint updates, as in the appendix

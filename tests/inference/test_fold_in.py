@@ -173,7 +173,7 @@ def test_wrong_input():
         fold_in(q, X[1:], priors)
     with pytest.raises(ValueError, match="expected X to be nonnegative; got a minimum of -1"):
         fold_in(q, X - 1, priors)
-    with pytest.raises(ValueError, match="expected the priors of the posterior, which is with"):
+    with pytest.raises(ValueError, match="expected priors with λ, like the posterior; got Gamma coefficients"):
         fold_in(q, X, Priors(priors.dictionary, matching(data, priors.dictionary, 4)))
     with pytest.raises(ValueError, match=r"expected coefficients.a to broadcast to components × samples, \(4, 1\)"):
         fold_in(q._replace(lam=None), X, Priors(priors.dictionary, Gamma(np.ones((4, 9)), 1.0)))

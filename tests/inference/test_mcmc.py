@@ -192,7 +192,7 @@ BAD = [
     ({"num_chains": True}, "num_chains to be a whole number"),
     ({"num_warmup": -1}, "num_warmup to be a whole number ≥ 0; got -1"),
     ({"thinning": 0}, "thinning to be a whole number ≥ 1"),
-    ({"num_samples": 5, "thinning": 6}, "thinning ≤ num_samples=5, lest no draw be kept; got 6"),
+    ({"num_samples": 5, "thinning": 6}, "thinning ≤ num_samples=5, so that a draw is kept; got 6"),
     ({"chain_method": "quick"}, "chain_method to be one of 'vectorized', 'sequential', 'parallel'; got 'quick'"),
     ({"key": 3}, "expected key to be a JAX key"),
     ({"key": None}, "expected key to be a JAX key"),
