@@ -1,4 +1,4 @@
-"""Inference: closed forms, stochastic gradients and Markov chains, and how their results are read and judged."""
+"""Inference: coordinate ascent, stochastic gradients and Markov chains, and diagnostics of their results."""
 
 from . import cavi, mcmc, svi
 from .alignment import align, invariants

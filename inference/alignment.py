@@ -1,11 +1,11 @@
-"""Alignment of components, which come back from every run in another order unless the priors distinguish them.
+"""Alignment of components, whose order differs between runs unless the priors distinguish them.
 
 Component i of one result and j of another are compared by the cosine of their parts of TV,
 
     cos(t_i v_i, t'_j v'_j) = cos(t_i, t'_j) cos(v_i, v'_j),
 
 which no rescaling (t, v, λ) → (γt, v/γ, γλ) changes. The Hungarian method finds the permutation with the largest sum of
-cosines, among those that keep every component within its block: the components with the same prior.
+cosines, among the permutations that keep every component within its block: the components with the same prior.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def align(result: Any, reference: Any, data: Data, priors: Priors | None = None,
         priors: by default those of the result, else of the reference; only components with the same hyperparameters
             change places. Hyperparameters that a fit has learned by component do not count: they go along.
         by: for draws, one permutation for each "chain", by its means, or for each "draw", if components switch within
-            chains; then the means of the reference are those after a first alignment with its last draw.
+            chains; without a reference, the first chain is then aligned with its last draw before its means are taken.
 
     >>> from gsnmf.model import Gamma, as_data
     >>> data, priors = as_data([[9.0, 0.0], [0.0, 9.0]]), Priors(Gamma(1.0, 1.0), Gamma(1.0, 1.0))
@@ -97,7 +97,7 @@ def _each(chain: dict[str, np.ndarray], to: dict[str, np.ndarray], block: np.nda
 
 
 def _average(chain: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return means over draws of equal scales: with a wandering scale few draws would dominate them."""
+    """Return means over draws of equal scales: if scales drift, few draws would dominate the means."""
     unit = chain["T"].sum(axis=-2, keepdims=True)
     return {"T": (chain["T"] / unit).mean(axis=0), "V": (chain["V"] * np.swapaxes(unit, -1, -2)).mean(axis=0)}
 

@@ -32,7 +32,7 @@ DIMS: dict[str, tuple] = {
 }
 LIKELIHOODS = ("entry", "sample", None)
 ALIGN = ("chain", "draw", None)
-NUMBERS = 2**29  # that the groups about X may hold: some gigabytes
+NUMBERS = 2**29  # at most in the groups of the size of X: some gigabytes
 
 
 def to_arviz(
@@ -60,7 +60,7 @@ def to_arviz(
             over its features, for leaving out whole samples; or None. Hidden entries have none: with a mask observed
             ones lie along one dim `entry`, with feature and sample as coordinates of it, and samples without any
             observed entry are left out.
-        posterior_predictive: draws of X too, equally large; of hidden entries as well.
+        posterior_predictive: whether to draw X, hidden entries included; as large as the log likelihood by "entry".
         align: put the components of every "chain", or of every "draw", in the order of the reference; None leaves them.
         reference: a `Fit`, `Posterior` or draws, as in `align`. None for the first chain: then a variational result,
             which is one chain, stays as it is.
@@ -75,7 +75,7 @@ def to_arviz(
     sample, group, or others that a family's λ has. `sample` is a column of X: `az.extract` needs `combined=False`, as
     it would use that name for draws.
 
-    Draws of a MAP estimate are one point repeated: `az.loo` has nothing to weigh there, and 1.x refuses it. A
+    Draws of a MAP estimate are one point repeated: `az.loo` cannot compute weights from them, and 1.x refuses them. A
     variational posterior is narrower than the true one: conclusions of ArviZ from its draws (`az.loo`, `az.compare`)
     are only as good as `psis` of it.
 
@@ -145,7 +145,7 @@ def to_arviz(
 
 
 def _seen(likelihood: np.ndarray, mask: np.ndarray, coords: dict[str, Any]) -> tuple[np.ndarray, str, dict[str, Any]]:
-    """Return the log likelihood of observed entries along one dim, its name, and the coordinates with those of it."""
+    """Return the log likelihood of observed entries along one dim, its name, and the coordinates along it."""
     if likelihood.ndim == 3:  # by sample
         some = mask.any(axis=0)
         return likelihood[..., some], "sample", coords | {"sample": coords["sample"][some]}

@@ -1,4 +1,4 @@
-"""All that differs between ArviZ 0.23 (InferenceData) and 1.x (xarray's DataTree)."""
+"""Differences between ArviZ 0.23 (InferenceData) and 1.x (xarray's DataTree), all in one place."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy as np
 
 
 class Diagnosis(NamedTuple):
-    """What ArviZ says of the chains of one quantity.
+    """Convergence diagnostics of the chains of one quantity, by ArviZ.
 
-    r_hat: the rank-normalised, split one; needs two chains.
-    ess_bulk, ess_tail: effective draws for the centre and for the 5 and 95 % quantiles.
+    r_hat: rank-normalised split R-hat; needs two chains.
+    ess_bulk, ess_tail: effective sample sizes for the centre and for the 5 and 95 % quantiles.
     mcse: the Monte Carlo standard error of the mean.
     """
 
@@ -24,7 +24,7 @@ class Diagnosis(NamedTuple):
 
 
 def diagnose(draws: np.ndarray) -> Diagnosis:
-    """R-hat, effective sizes and the error of the mean; a matrix is what both generations take.
+    """Return R-hat, effective sample sizes and the error of the mean, from a matrix, which both versions of ArviZ take.
 
     Args:
         draws: chains × draws.
@@ -35,10 +35,11 @@ def diagnose(draws: np.ndarray) -> Diagnosis:
 
 
 class LeftOut(NamedTuple):
-    """PSIS-LOO of one set of draws, by what was left out.
+    """PSIS-LOO of one set of draws, by the part of X left out.
 
-    elpd: log density of each given the others. pareto_k: how far each estimate can be trusted, 0.7 being the limit.
-    result: ArviZ's own, for `stacking_weights`.
+    elpd: the log density of each part given the others.
+    pareto_k: the reliability of each estimate, good up to 0.7.
+    result: ArviZ's own result, for `stacking_weights`.
     """
 
     elpd: np.ndarray
@@ -47,10 +48,10 @@ class LeftOut(NamedTuple):
 
 
 def leave_one_out(draws: Any) -> LeftOut:
-    """`az.loo` of what `to_arviz` returns. High Pareto k are values here, not warnings.
+    """Run `az.loo` on a result of `to_arviz`; high Pareto k are returned as values, without a warning.
 
     Args:
-        draws: with a group log_likelihood.
+        draws: as returned by `to_arviz`, with a group log_likelihood.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -60,20 +61,20 @@ def leave_one_out(draws: Any) -> LeftOut:
 
 
 def stacking_weights(found: Mapping[str, LeftOut]) -> dict[str, float]:
-    """The weights of `az.compare`: the mixture of models that predicts best what is left out.
+    """Return the weights of `az.compare`: the mixture of models that best predicts the parts left out.
 
     Args:
-        found: `leave_one_out` of every model, of the same data.
+        found: `leave_one_out` of every model, all for the same data.
     """
     options = {} if _generation() < 1 else {"round_to": "none"}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what newer pandas says of how ArviZ uses it; high Pareto k
+        warnings.simplefilter("ignore")  # of newer pandas about its use by ArviZ, and of high Pareto k
         table = _arviz().compare({name: one.result for name, one in found.items()}, method="stacking", **options)
     return {str(name): float(weight) for name, weight in table["weight"].items()}
 
 
 def gather(groups: dict[str, Any]) -> Any:
-    """Datasets by group as the object that the installed ArviZ works with."""
+    """Return datasets by group as the object that the installed ArviZ works with."""
     if _generation() < 1:
         return _arviz().InferenceData(**groups)
     import xarray
@@ -82,7 +83,7 @@ def gather(groups: dict[str, Any]) -> Any:
 
 
 def dataset(draws: Any, group: str) -> Any:
-    """One group as an `xarray.Dataset`, which 1.x has within a tree."""
+    """Return one group as an `xarray.Dataset`, which is inside a tree in 1.x."""
     found = draws[group]
     return found.to_dataset() if hasattr(found, "to_dataset") else found
 

@@ -54,17 +54,17 @@ def bound(result: Any, data: Any, priors: Any = None) -> Any:
         ℒ = Σ w [x log M − log Γ(x+1) − (E_T E_V)] − KL(q(T)‖p(T)) − KL(q(Λ)‖p(Λ))
             + Σ_iτ [L_ΛΔᵀ − (E_ΛΔᵀ) ∘ E_V] + Σ_iτ H(q(v_iτ)),    M = exp(L_T) exp(L_V),
 
-    where w is 1, or 0 at hidden entries. In the structured form of unlabelled samples q(z) is put at its optimum, too,
-    and `posterior.z` is not read.
+    where w is 1, or 0 at hidden entries. In the structured form of unlabelled samples q(z) is at its optimum, too, and
+    `posterior.z` is not read.
 
     Args:
         result: a `Fit` of CAVI, or a `Posterior` of Gamma factors.
         data: the data that it was fitted to.
-        priors: by default those of the fit; others to compare.
+        priors: by default those of the fit.
 
     It can be differentiated by JAX twice with respect to the parameters of the factors, and is then an array:
 
-    >>> from gsnmf.inference import cavi
+    >>> from gsnmf.inference import Posterior, cavi
     >>> from gsnmf.model import Gamma, Priors, as_data
     >>> data, priors = as_data([[3.0, 1.0], [0.0, 2.0]]), Priors(Gamma(1.0, 1.0), Gamma(1.0, 1.0))
     >>> T, V = Gamma(jnp.ones((2, 1)), jnp.ones((2, 1))), Gamma(jnp.ones((1, 2)), jnp.ones((1, 2)))

@@ -38,7 +38,7 @@ __all__ = [
 
 
 class Beginning(NamedTuple):
-    """Where a run begins; the fields are the arguments of `run` of those names.
+    """Start of a run; the fields are the arguments of `run` by the same names.
 
     start: means, a posterior, or None.
     """
@@ -82,9 +82,9 @@ def _begin(problem: Problem, data: Data, priors: Priors, how: Beginning) -> tupl
 
     Args:
         problem: of data and priors.
-        data: as the user gave them, for random starts in double precision whatever JAX is set to.
-        priors: likewise.
-        how: where to begin.
+        data: as the user gave them, for random starts in double precision at any setting of JAX.
+        priors: as the user gave them, for the same reason.
+        how: the start of the run.
     """
     check_method(how.init)
     check_lam_start(how.lam_start)
@@ -139,12 +139,12 @@ def step(data: Data, priors: Priors, state: State) -> tuple[State, float]:
 
 
 def _form(m: Moments) -> str:
-    """Return the form of q that moments have; with known labels either will do."""
+    """Return the form of q that moments have; with known labels both are the same."""
     return "mean_field" if m.labels is None or m.labels.rows is None else "structured"
 
 
 def _with_ties(problem: Problem, seen: Observations, state: State, learn: Learn | None) -> State:
-    """Return the state with room for learned hyperparameters."""
+    """Return the state with fields for learned hyperparameters."""
     if learn is None:
         return state
     data, priors, K = problem
@@ -179,7 +179,7 @@ def run(
         init: the initialisation of what `start` leaves open: "random" (the paper's) or "groups" (T from samples of the
             group that each component is bound to). They lead to different optima.
         lam_start: where λ starts unless `start` gives it: "prior", its prior mean aˡ∘bˡ, as in the paper's program; or
-            "shape", aˡ, a far weaker start. They lead to different optima, too.
+            "shape", aˡ, a far weaker start. These lead to different optima, too.
         rank: the number of components, where the priors' shapes leave it open.
         max_steps: sweeps at most.
         tol: stop when the bound changes by less than this, relatively, in one sweep; None for all sweeps.
@@ -216,7 +216,7 @@ def run(
     problem = _problem(data, priors, rank, begun)
     seen, state = _begin(problem, data, priors, Beginning(key, begun, init, lam_start, labels))
     state, hyper = _with_ties(problem, seen, state, learn), problem.priors
-    del problem  # sweeps read X in their own layout: the copy in the problem need not stay
+    del problem  # sweeps read X in their own layout: the copy in the problem is no longer needed
     schedule = Schedule(priors, max_steps, tol, accelerate, learn)
     fit = run_one(seen, hyper, state, schedule, callback)._replace(data=fingerprint(data))
     _warn([fit], [data], tol)
@@ -269,9 +269,10 @@ def run_many(
     (2, 1)
     """
     _check_options(max_steps, tol, accelerate, learn, labels)
-    keys = list(keys) if isinstance(keys, (list, tuple)) or getattr(keys, "ndim", 0) > 0 else []
-    if not keys:
-        raise ValueError("expected several keys, jax.random.split(key, n); got none, or a single one")
+    several = list(keys) if isinstance(keys, (list, tuple)) or getattr(keys, "ndim", 0) > 0 else []
+    if not several:
+        raise ValueError(f"expected several keys, jax.random.split(key, n); got {keys!r}")
+    keys = several
     shared = isinstance(data, Data)
     given = _check_datas(data, len(keys))
     datas = _alike(given)

@@ -72,7 +72,7 @@ def warn_of_dead(fits: Sequence[Fit], datas: Sequence[Data], stacklevel: int = 2
     """Warn once, by a `DeadComponentsWarning`, of all fits in which components explain nothing.
 
     Args:
-        fits: those whose bound is not finite are skipped.
+        fits: fits with a bound that is not finite are skipped.
         datas: the data that each was fitted to.
         stacklevel: as in `warnings.warn`, counted from the caller.
     """
@@ -92,7 +92,7 @@ def warn_of_dead(fits: Sequence[Fit], datas: Sequence[Data], stacklevel: int = 2
 
 
 def prune(fit: Fit, data: Data) -> Fit:
-    """Return the fit without its unused components, its bound not lower except by rounding, and mostly a little higher.
+    """Return the fit without its unused components; its bound is not lower, except by rounding, and mostly higher.
 
     Component i owns −Σ_ν E[t] Σ_τ E[v] − KL(q(t_i)‖p) − KL(q(v_i)‖p) − KL(q(λ_i)‖p) of the bound, and its part of
     Σ x log M. The latter is about the counts allotted to it: almost none, if it is unused. The former is its cost:
@@ -105,7 +105,7 @@ def prune(fit: Fit, data: Data) -> Fit:
         data: the data that it was fitted to.
 
     Returns a fit to the same data under the priors in its `priors`, whose component axes are shorter; the other
-    factors are as they were, `elbo` ends with the bound of what is left, and `message` says what was done.
+    factors are as they were, `elbo` ends with the bound of the remaining ones, and `message` reports the pruning.
 
     >>> from gsnmf.inference import cavi
     >>> from gsnmf.model import as_data
@@ -119,7 +119,7 @@ def prune(fit: Fit, data: Data) -> Fit:
         kind = f"a Fit of the {fit.bound} bound" if isinstance(fit, Fit) else type(fit).__name__
         raise ValueError(f"expected a Fit of cavi.run, with its priors; got {kind}")
     if fit.data not in (None, fingerprint(data)):
-        raise ValueError("expected the data that the fit was made from; got data of another checksum, or another mask")
+        raise ValueError(f"expected the data of the fit, checksum {fit.data}; got data of checksum {fingerprint(data)}")
     used, before = in_use(fit.posterior, data), bound(fit, data)
     if not np.isfinite(before):
         raise ValueError(f"expected a fit with a finite bound; got {before}")
@@ -142,13 +142,13 @@ def without(posterior: Posterior, priors: Priors, kept: NDArray[np.bool_]) -> tu
 
     Args:
         posterior: Gamma factors.
-        priors: those they were made with, with closed forms.
-        kept: which components.
+        priors: the priors of the factors, with closed forms.
+        kept: true for the components to return.
     """
-    K, priors = len(kept), canonical(priors)  # NumPyro's Gamma as ours: a distribution is no tree of its parameters
+    K, priors = len(kept), canonical(priors)  # a NumPyro Gamma has leaves other than a and b
 
     def cut(tree: Any, axis: int) -> Any:
-        """The tree with this axis, if it is one of components, cut in every leaf; lists are matrices here."""
+        """Return the tree with the component axis of every leaf cut, if it has one; lists are matrices here."""
 
         def one(leaf: Any) -> Any:
             shape = np.shape(leaf)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-INIT = "random"  # how T and V are initialised; also the warm start of fits with unlabelled samples
+INIT = "random"  # initialisation of T and V; also the warm start of fits with unlabelled samples
 LAM_START = "prior"  # λ is initialised at its prior mean
 MAX_STEPS = 300  # sweeps at most
 TOL = 1e-6  # relative change of the bound at which a fit stops

@@ -1,7 +1,7 @@
 """Draws of T, V, λ and labels: the one entrance for fits, posteriors, chains, ArviZ objects and arrays.
 
-A result either holds draws (`MCMC`, ArviZ, arrays by site) or makes them (`Fit`, `Posterior`). Everything that needs
-draws asks here, for all of them at once (`all_draws`) or a batch at a time (`in_batches`), and never asks which.
+A result either holds draws (`MCMC`, ArviZ, arrays by site) or makes them (`Fit`, `Posterior`). All functions get draws
+from here, at once (`all_draws`) or a batch at a time (`in_batches`), in the same way for both kinds.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .starts import check_key
 SITES = ("T", "V", "lam", "pi", "z")
 AXIS = {"T": -1, "V": -2, "lam": -2}  # of components
 STATS = {"num_steps": "n_steps", "accept_prob": "acceptance_rate", "adapt_state.step_size": "step_size"}  # as in ArviZ
-ENTRIES = 2**22  # numbers of the size of X that are held at once; what does not fit waits
+ENTRIES = 2**22  # numbers of arrays of the size of X in memory at once: larger work is done in batches
 
 
 class Source(NamedTuple):
@@ -73,7 +73,7 @@ def held_draws(result: Any) -> dict[str, np.ndarray] | None:
     if isinstance(result, MCMC):
         try:
             samples = result.get_samples(group_by_chain=True)
-        except AssertionError:  # NumPyro's way to say that it has not run
+        except AssertionError:  # raised by NumPyro before a run
             samples = {}
         if not {"T", "V"} <= set(samples):
             found = sorted(samples) or "no samples"
@@ -86,7 +86,7 @@ def held_draws(result: Any) -> dict[str, np.ndarray] | None:
 
 
 def sampler_stats(result: Any) -> dict[str, tuple]:
-    """Return what a sampler recorded of each draw, by the names of ArviZ; nothing for other results."""
+    """Return the statistics that a sampler recorded for each draw, by ArviZ's names; nothing for other results."""
     if not isinstance(result, MCMC):
         return {}
     extra = result.get_extra_fields(group_by_chain=True)
@@ -102,7 +102,7 @@ def is_chains(result: Any) -> bool:
 
 
 def all_draws(source: Source, key: Array) -> dict[str, np.ndarray]:
-    """Return all draws, chains × draws × ... by site; one chain of those that are made."""
+    """Return all draws, chains × draws × ... by site; draws that are made form one chain."""
     if source.held is not None:
         return source.held
     size = batch(source.problem.size, source.num)

@@ -1,4 +1,4 @@
-"""Runs of sweeps: plain ones, accelerated ones, and the loop around them."""
+"""Runs of sweeps: plain and accelerated sweeps, and the loop around them."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ from .observations import Observations
 from .posterior import Fit, Posterior
 from .sweep import extrapolate, moments, rescale, sweep
 
-CHUNK = 25  # sweeps between two looks by the host: progress, Ctrl-C, checkpoints
+CHUNK = 25  # sweeps between returns to the host: progress, Ctrl-C, checkpoints
 
 
 class State(NamedTuple):
     """The state of a run, from which it can resume.
 
-    moments: what the next sweep reads; in an accelerated run, as carried on by momentum.
+    moments: input of the next sweep; in an accelerated run, extrapolated by momentum.
     factors: the factors after the last sweep.
-    reached: their own moments, in an accelerated run; None in a plain one.
-    terms: their bound without Σ x log(M/x), which takes M: in a plain run the next sweep forms it anyway.
-    bound: their bound with q(S) as the sweep left it, in an accelerated run; in a plain one, that of the state before.
-    momentum: sweeps since momentum began: −1 before the first and in a plain run, 0 where it was just reset.
+    reached: the moments of these factors, in an accelerated run; None in a plain run.
+    terms: the bound of these factors without Σ x log(M/x), which needs M: in a plain run the next sweep forms M anyway.
+    bound: the bound of these factors with the q(S) of the sweep, in an accelerated run; in a plain run, that of the
+        state before.
+    momentum: sweeps since momentum began: −1 before the first and in a plain run, 0 just after a reset.
     priors: the priors learned so far, which `terms` and `bound` belong to; None if none are learned.
     """
 
@@ -51,8 +52,8 @@ class State(NamedTuple):
 class Bounds(NamedTuple):
     """The bound of the state that a sweep began from.
 
-    kept: as that state has it: in an accelerated run with q(S) as the sweep before left it.
-    optimum: with q(S) at its optimum, if the sweep began from that state's own moments; else meaningless.
+    kept: the bound in that state: in an accelerated run with the q(S) of the sweep before.
+    optimum: the bound with q(S) at its optimum, if the sweep began from that state's own moments; else meaningless.
     """
 
     kept: Array
@@ -60,9 +61,9 @@ class Bounds(NamedTuple):
 
 
 def plain(data: Observations, priors: Priors, state: State, learn: Learn | None = None) -> tuple[State, Bounds]:
-    """Make the paper's sweep. It forms M = g_T g_V of the state given, which completes that state's bound.
+    """Make the paper's sweep, which forms M = g_T g_V of the state given and so completes that state's bound.
 
-    Hyperparameters are learned after it, and the state's own priors are read in place of those given.
+    Hyperparameters are learned after the sweep; the state's own priors then replace the priors given.
     """
     priors = priors if learn is None else state.priors
     q, S = sweep(data, priors, state.moments)
@@ -74,9 +75,9 @@ def plain(data: Observations, priors: Priors, state: State, learn: Learn | None 
 
 
 def accelerated(data: Observations, priors: Priors, state: State, learn: Learn | None = None) -> tuple[State, Bounds]:
-    """Make a sweep from where momentum carried the moments, then the scale step; keep both if the bound rose.
+    """Make a sweep from the moments extrapolated by momentum, then the scale step; keep both if the bound rose.
 
-    The sweep's own q(S) gives a valid bound for its factors without a further product. If that is below the last
+    The sweep's own q(S) gives a valid bound for its factors without a further product. If this bound is below the last
     one, the sweep is dropped, with its factors and learned priors, and momentum starts again with a plain sweep from
     the last good factors. A plain sweep, the scale step and learning cannot lower the bound, so the bound never falls,
     except by rounding.
@@ -97,13 +98,13 @@ def accelerated(data: Observations, priors: Priors, state: State, learn: Learn |
 
 
 class Progress(NamedTuple):
-    """The record of a chunk of sweeps, besides its state.
+    """Progress of a chunk of sweeps, apart from its state.
 
     last: the bound before the last sweep.
-    n: the number of its sweeps.
+    n: the number of sweeps in the chunk.
     stop: whether the tolerance was met, or the bound was not finite.
-    record: the bounds before each of them.
-    optimum: the bound before the first with q(S) at its optimum, as `Bounds` says.
+    record: the bound before each sweep.
+    optimum: the bound before the first sweep with q(S) at its optimum, as in `Bounds`.
     """
 
     last: Array
@@ -134,7 +135,7 @@ def advance(
 
     def body(carry: tuple) -> tuple:
         given, (last, n, _, record, optimum) = carry
-        # Else XLA takes what depends on the priors alone out of the loop, piece by piece, and compiles longer.
+        # Without it XLA moves everything that depends on the priors alone out of the loop, and compiles longer.
         held, _ = jax.lax.optimization_barrier((priors, given.momentum))  # type: ignore[no-untyped-call]  # JAX's
         state, (elbo, best) = one(data, held, given, learn)
         first = done + n == 0
@@ -149,7 +150,7 @@ def advance(
 
 
 class Schedule(NamedTuple):
-    """Options of a run, the arguments of `cavi.run` of those names; `priors` as they were given there."""
+    """Options of a run: arguments of `cavi.run` by the same names, and `priors` as the user gave them."""
 
     priors: Priors
     max_steps: int
@@ -172,7 +173,7 @@ def run_one(
     elbos: list[np.ndarray] = []
 
     def fit() -> Fit:
-        """Return the result so far. The bound now is what one more sweep would form first."""
+        """Return the result so far. Its last bound is formed first in one more sweep."""
         after, progress = each(data, priors, _own(state), 0, 1, last, threshold)
         return _fit(_settled(data, state, after), elbos, progress.optimum, stop, schedule)
 
@@ -187,7 +188,7 @@ def run_one(
 
 
 def run_batch(data: Observations, priors: Priors, state: State, schedule: Schedule, shared: bool) -> list[Fit]:
-    """Run several states at once, stacked along a first axis, as are the data unless they are `shared`."""
+    """Run several states at once, stacked along a first axis; so are the data, unless they are `shared`."""
     R = len(state.bound)
     one = partial(advance, accelerate=schedule.accelerate, learn=schedule.learn)
     each = jax.vmap(one, in_axes=(None if shared else 0, None, 0, 0, 0, 0, None))
@@ -195,7 +196,7 @@ def run_batch(data: Observations, priors: Priors, state: State, schedule: Schedu
     done, stop = np.zeros(R, int), np.zeros(R, bool)
     elbos: list[list[np.ndarray]] = [[] for _ in range(R)]
     while ((done < schedule.max_steps) & ~stop).any():
-        limit = np.where(stop, done, schedule.max_steps)  # who has stopped makes no more sweeps
+        limit = np.where(stop, done, schedule.max_steps)  # a fit that has stopped makes no more sweeps
         state, progress = each(data, priors, state, done, limit, last, threshold)
         last, n = progress.last, np.asarray(progress.n)
         for r in range(R):
@@ -213,7 +214,7 @@ def _own(state: State) -> State:
 
 
 def _settled(data: Observations, state: State, after: State) -> State:
-    """Return the state with q(z) at its optimum, which in the structured form the sweep after it finds first."""
+    """Return the state with q(z) at its optimum, which in the structured form is the first result of the next sweep."""
     return state._replace(factors=data.labels.settle(state.factors, after.factors))
 
 
@@ -228,7 +229,7 @@ def anneal(data: Observations, priors: Priors, state: State, sweeps: int) -> Sta
 
 
 def _begin(state: State, tol: float | None, accelerate: bool) -> tuple[State, Array, Array]:
-    """Return the state with or without room for momentum, the bound before it, and the tolerance as a number."""
+    """Return the state with or without a field for momentum, the bound before it, and the tolerance as a number."""
     state = state._replace(reached=state.moments if accelerate else None)
     dtype = state.bound.dtype
     return state, jnp.full(state.bound.shape, jnp.inf, dtype), jnp.full((), -1.0 if tol is None else tol, dtype)

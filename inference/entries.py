@@ -1,6 +1,6 @@
-"""Single entries of X: scores of those held out, and imputation of missing ones.
+"""Single entries of X: scores of held-out entries, and imputation of missing ones.
 
-Everything here reads entries of X by their indices, as that is what it is asked for.
+This file reads entries of X by their indices, because users ask for single entries.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .draws import Source, batch, default_key, in_batches, source_of
 from .posterior import Fit
 from .starts import check_key
 
-NUMBERS = 2**29  # draws of entries that may be held at once: some gigabytes
+NUMBERS = 2**29  # draws of entries that may be in memory at once: some gigabytes
 
 
 class HeldOutScore(NamedTuple):
@@ -30,8 +30,8 @@ class HeldOutScore(NamedTuple):
 
     value: its sum over entries.
     error: the standard error of that sum over entries, √n times their standard deviation.
-    per_entry: of each entry, in the order of `data.held_out`. Compare two results on the same entries by the
-        differences of these, which vary less than either.
+    per_entry: the score of each entry, in the order of `data.held_out`. Compare two results on the same entries by the
+        differences of these scores, which vary less than the scores.
     """
 
     value: float
@@ -75,8 +75,8 @@ def held_out_score(
         raise ValueError("expected data with entries held out, hide(data) or as_data(X, mask=...); got none held out")
     if isinstance(result, Fit) and isinstance(data, Data) and result.data not in (None, fingerprint(data)):
         raise ValueError(
-            "expected a fit of these data, with the same entries hidden; got a fit of other data, which may have seen "
-            "these entries (fit.posterior is taken as it is)"
+            f"expected a fit of these data, with the same entries hidden (checksum {fingerprint(data)}); got a fit of "
+            f"other data (checksum {result.data}), which may have seen these entries; fit.posterior is not checked"
         )
     whole("num_samples", num_samples, 1)
     key = default_key(key)
@@ -105,7 +105,7 @@ class Imputed(NamedTuple):
 
 def impute(
     result: Any,
-    data: Data,
+    data: Data | Problem,
     priors: Priors | None = None,
     *,
     key: Array | None = None,
@@ -117,7 +117,7 @@ def impute(
     Args:
         result: a `Fit` of CAVI or SVI or its `Posterior`, of which draws are made, or a NumPyro `MCMC` that has run,
             whose draws are taken. A variational posterior is narrower than the true one: on data drawn from the model
-            90 % intervals of CAVI held 86 % of hidden entries where those of Gibbs held 90 %.
+            90 % intervals of CAVI held 86 % of hidden entries where intervals of Gibbs held 90 %.
         data: the data that it was fitted to, with entries missing or hidden.
         priors: by default those of the result.
         key: a JAX key for the draws; `jax.random.key(0)` by default.
@@ -134,14 +134,15 @@ def impute(
     >>> bool(low[1, 1] < 20 < high[1, 1]), mean[0].tolist()
     (True, [30.0, 10.0, 20.0])
     """
-    if not isinstance(data, Data) or data.mask is None:
+    observed = data.data if isinstance(data, Problem) else data
+    if not isinstance(observed, Data) or observed.mask is None:
         raise ValueError("expected data with missing entries, NaN in X or as_data(X, mask=...); got none missing")
     if not isinstance(prob, (int, float, np.number)) or not 0 < prob < 1:
         raise ValueError(f"expected prob to lie between 0 and 1; got {prob!r}")
     whole("num_samples", num_samples, 1)
     key = default_key(key)
     source = source_of(result, data, priors, num_samples)
-    feature, sample = np.nonzero(~np.asarray(data.mask, bool))
+    feature, sample = np.nonzero(~np.asarray(observed.mask, bool))
     if len(feature) * source.num > NUMBERS:
         raise ValueError(
             f"expected at most {NUMBERS:.1e} draws of hidden entries in all; got {source.num} of {len(feature)}: "
@@ -154,7 +155,7 @@ def impute(
         drawn.append(rng.poisson(rates))
     tail = (1 - prob) / 2
     ends = np.quantile(np.concatenate(drawn), [tail, 1 - tail], axis=0, method="inverted_cdf")
-    completed = [np.array(data.X, float) for _ in Imputed._fields]
+    completed = [np.array(observed.X, float) for _ in Imputed._fields]
     for X, values in zip(completed, (total / source.num, *ends), strict=True):
         X[feature, sample] = values
     return Imputed(*completed)

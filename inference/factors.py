@@ -1,6 +1,6 @@
-"""Factors that gradient methods fit besides Gammas: log-normal ones, points, and ones that go together.
+"""Factors of other families than Gamma, for gradient methods: log-normal, correlated log-normal, and points.
 
-Each has what a `Posterior` is read by, as `Gamma` has: `mean`, `log_mean` and `distribution()`.
+Each has `mean`, `log_mean` and `distribution()`, as `Gamma` has, by which a `Posterior` is read.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..model.types import Array
 
 
 class LogNormal(NamedTuple):
-    """log x ~ Normal(loc, scale²), every entry on its own.
+    """log x ~ Normal(loc, scale²), independently for every entry.
 
     >>> LogNormal(0.0, 1.0).log_mean
     0.0
@@ -35,16 +35,18 @@ class LogNormal(NamedTuple):
         return self.loc
 
     def distribution(self) -> dist.Distribution:
-        """The same in NumPyro."""
+        """Return the NumPyro distribution."""
         return dist.LogNormal(self.loc, self.scale)
 
 
 class Correlated(NamedTuple):
     """log x = loc + Σ_r w_r factor_r + scale ε: the w are shared by T, V and λ, the ε are not.
 
-    loc, scale: of the factor's shape. factor: R × that shape. w and ε are standard normal, so log x is normal with a
-    covariance of low rank plus a diagonal. `distribution()` is the margin of every entry on its own; for joint draws,
-    `guide(posterior)`.
+    loc, scale: of the factor's shape.
+    factor: R × that shape.
+
+    w and ε are standard normal, so log x is normal with a covariance of low rank plus a diagonal. `distribution()` has
+    the margin of every entry; `guide(posterior)` draws jointly.
     """
 
     loc: Array
@@ -53,7 +55,7 @@ class Correlated(NamedTuple):
 
     @property
     def margins(self) -> LogNormal:
-        """Every entry on its own: the variance of log x is scale² + Σ_r factor_r²."""
+        """The margin of every entry: the variance of log x is scale² + Σ_r factor_r²."""
         return LogNormal(self.loc, jnp.sqrt(self.scale**2 + (self.factor**2).sum(axis=0)))
 
     @property
@@ -67,12 +69,12 @@ class Correlated(NamedTuple):
         return self.loc
 
     def distribution(self) -> dist.Distribution:
-        """The margins in NumPyro."""
+        """Return the margins as a NumPyro distribution."""
         return self.margins.distribution()
 
 
 class Point(NamedTuple):
-    """All mass at one value, as of a MAP estimate."""
+    """A point mass at one value, such as a MAP estimate."""
 
     value: Array
 
@@ -83,26 +85,26 @@ class Point(NamedTuple):
 
     @property
     def log_mean(self) -> Array:
-        """Its logarithm."""
+        """The logarithm of the value."""
         return jnp.log(self.value)
 
     def distribution(self) -> dist.Distribution:
-        """The same in NumPyro."""
+        """Return the NumPyro distribution."""
         return dist.Delta(self.value)
 
 
 def spread(mean: Array, log_mean: Array) -> Array:
-    """S = log E[x] − E[log x] ≥ 0: 0 for a point, and the larger the wider."""
+    """Return s = log E[x] − E[log x] ≥ 0: 0 for a point, and larger for wider factors."""
     return jnp.log(mean) - log_mean
 
 
 def near_gamma(mean: Array, s: Array) -> Gamma:
-    """The Gamma of this mean whose spread log a − ψ(a) is s to within 2 %; close enough to start from."""
+    """Return the Gamma with this mean whose spread log a − ψ(a) is s to within 2 %; close enough to start from."""
     s = jnp.broadcast_to(s, mean.shape)
     a = (3 - s + jnp.sqrt((s - 3) ** 2 + 24 * s)) / (12 * s)
     return Gamma(a, mean / a)
 
 
 def near_log_normal(mean: Array, s: Array) -> LogNormal:
-    """The log-normal of this mean and spread: s = scale²/2."""
+    """Return the log-normal with this mean and spread: s = scale²/2."""
     return LogNormal(jnp.log(mean) - s, jnp.sqrt(2 * jnp.broadcast_to(s, mean.shape)))

@@ -55,12 +55,14 @@ class Folded(NamedTuple):
         odds, on samples that were not fitted.
 
         Args:
-            shares: π, one positive number per group; uniform by default.
+            shares: π, the proportions of groups, one positive number each; uniform by default.
             temperature: above 1 for milder odds.
         """
         prior = np.ones(self.bound.shape[1]) if shares is None else np.asarray(shares, float)
         if prior.shape != self.bound.shape[1:] or not ((prior > 0) & np.isfinite(prior)).all():
-            raise ValueError(f"expected {self.bound.shape[1]} positive shares, one per group; got {shares}")
+            raise ValueError(
+                f"expected shares to hold {self.bound.shape[1]} positive proportions, one per group; got {shares}"
+            )
         if not isinstance(temperature, (int, float, np.number)) or not 0 < temperature < np.inf:
             raise ValueError(f"expected temperature to be a positive number; got {temperature!r}")
         log_prior = jnp.asarray(np.log(prior / prior.sum()), self.bound.dtype)
@@ -83,8 +85,7 @@ def fold_in(
 
     Args:
         result: the fit, by `cavi.run` or with Gamma factors by `svi.run`; or its posterior.
-        X: features × samples, as `as_data` takes it, NaN for missing entries; or the `Data` it makes, whose groups do
-            not matter.
+        X: features × samples, as `as_data` takes it, NaN for missing entries; or `Data`, whose groups are ignored.
         priors: by default those of the fit. A `Gamma` on V must be the same for all samples.
         max_steps: updates at most.
         tol: a sample is done under a group when its ℒ_τ(c) changes by less than this, relatively.
@@ -118,13 +119,13 @@ def fold_in(
     if kinds:
         raise ValueError(f"expected Gamma factors of T and λ for folding in; got {', '.join(sorted(kinds))}")
     if (learned.lam is None) != (problem.priors.coefficients.hyperprior is None):
-        with_lam = "without" if learned.lam is None else "with"
-        raise ValueError(f"expected the priors that the posterior was learned with; got others, for one {with_lam} λ")
+        with_lam, name = "without" if learned.lam is None else "with", type(problem.priors.coefficients).__name__
+        raise ValueError(f"expected priors {with_lam} λ, like the posterior; got {name} coefficients")
     return fold(problem.priors, learned.T, learned.lam, data, max_steps=max_steps, tol=tol)
 
 
 def fold(priors: Priors, T: Gamma, lam: Gamma | None, data: Data, *, max_steps: int, tol: float) -> Folded:
-    """Fold samples in; what `fold_in` does after validation.
+    """Fold samples in, without validation; see `fold_in`.
 
     Args:
         priors: of a `Problem`.
@@ -144,7 +145,7 @@ def fold(priors: Priors, T: Gamma, lam: Gamma | None, data: Data, *, max_steps: 
 
 
 def _candidates(num_features: int, num_groups: int) -> Data:
-    """Return one sample of every group, or one without any: the samples for which a prior on V is asked."""
+    """Return data with one sample of every group, or one sample without groups, to prepare the prior on V for."""
     N = num_groups or 1
     names = Names(range(num_features), range(N), range(num_groups))
     return Data(np.zeros((num_features, N)), np.eye(num_groups) if num_groups else None, names)

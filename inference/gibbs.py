@@ -10,20 +10,20 @@ Labels of unlabelled samples are drawn first in a sweep, and stand in Δ for the
 the others:
 
 z_τ   | V, λ, π ∝ π_τc Π_i p(v_iτ | λ_ic)
-π     | z       ~ Dirichlet(u + Σ_τ Δ_τ) if all share it, π_τ | z_τ ~ Dirichlet(u_τ + Δ_τ) else
+π     | z       ~ Dirichlet(u + Σ_τ Δ_τ) if all samples share it, else π_τ | z_τ ~ Dirichlet(u_τ + Δ_τ)
 
-A multi-label sample has v_iτ ~ Exponential(Σ_c m_c λ_ic), the least of independent Exponential(m_c λ_ic). Which of them
-is the least depends on λ alone, w_iτ = c with probability ∝ m_c λ_ic; given w, λ_ic counts v_iτ, and all of them have
-it in their sums:
+A multi-label sample has v_iτ ~ Exponential(Σ_c m_c λ_ic), the least of independent Exponential(m_c λ_ic). The index
+w_iτ of the least depends on λ alone, w_iτ = c with probability ∝ m_c λ_ic. Given w, v_iτ counts for λ_ic with c = w_iτ,
+and is in the sums of all groups of the sample:
 
 λ_ic  | V, w    ~ Gamma(aˡ + Σ_τ [w_iτ = c], (1/bˡ + Σ_τ m_τc v_iτ)⁻¹)
 
-which is exact for coefficients of shape 1; others are refused.
+which is exact for coefficients of shape 1; other shapes are refused.
 
 Hidden entries of X have no s, and Σ_τ v and Σ_ν t leave them out.
 
-The last is the scale move, generalised Gibbs on the group of scales with its Haar measure dγ/γ: it does not change the
-likelihood, and without it a chain mixes slowly along that direction. A, P and Q come from the priors.
+The update of γ is the scale move, generalised Gibbs on the group of scales with its Haar measure dγ/γ: it does not
+change the likelihood, and without it a chain mixes slowly along that direction. A, P and Q come from the priors.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class GibbsState(NamedTuple):
     """The state of a chain.
 
     i: the number of sweeps.
-    z: the values of T, V and, if the family has it, lam; with unlabelled samples also z, the index of a group for every
+    z: the values of T, V and, if the family has λ, lam; with unlabelled samples also z, the index of a group for every
         sample, and pi, if it has a prior.
     rng_key: for the next sweep.
     """
@@ -87,14 +87,14 @@ class Gibbs(MCMCKernel):
 
     @property
     def model(self) -> Any:
-        """The marginal model: what the draws are draws of."""
+        """The marginal model, from whose posterior the draws are."""
         return group_sparse_nmf
 
     @staticmethod
     def _problem(
         data: Data | Problem, priors: Priors | None = None, rank: int | None = None, augmented: bool = True
     ) -> Problem:
-        """Return the problem from the arguments of the model; S is drawn whatever `augmented` is."""
+        """Return the problem from the arguments of the model; S is drawn for either value of `augmented`."""
         return as_problem(data, priors, rank)
 
     def init(
@@ -129,9 +129,9 @@ def sweep(key: Array, problem: Problem, z: Sites, scale_move: bool = True) -> Si
 
     Args:
         key: a JAX key.
-        problem: X holds whole numbers, which are read here because S shares them out.
+        problem: X holds whole numbers, which are read here because S splits them.
         z: the values of the sites.
-        scale_move: whether to end with it.
+        scale_move: whether to end with the scale move.
     """
     priors = problem.priors
     dictionary, coefficients = priors
@@ -197,7 +197,7 @@ def _least(key: Array, data: Data, family: Any, lam: Array) -> Array:
 
 
 def first_labels(data: Data) -> Sites:
-    """Return where z and π start, with unlabelled samples: a sweep draws z first, given π."""
+    """Return the start of z and π, with unlabelled samples: a sweep draws z first, given π."""
     if data.num_unlabelled == 0:
         return {}
     z = jnp.argmax(data.membership, axis=1)
@@ -227,7 +227,7 @@ class Counts(NamedTuple):
 
 
 def thin(key: Array, X: Array, T: Array, V: Array) -> Counts:
-    """Share X out: s_i given s_1, ..., s_(i−1) is Binomial(x − Σ_{j<i} s_j, t_i v_i / Σ_{j≥i} t_j v_j).
+    """Split X into counts: s_i given s_1, ..., s_(i−1) is Binomial(x − Σ_{j<i} s_j, t_i v_i / Σ_{j≥i} t_j v_j).
 
     One component at a time, so that no array of F×K×N is formed. Compared with a binomial draw, the sum in the
     denominator is cheap to compute for each component; a running difference would leave rounding errors.

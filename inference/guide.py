@@ -27,21 +27,21 @@ def guide(posterior: Posterior | Fit, *, together: bool = False) -> Callable[...
     """Return the mean field q(T) q(V) q(λ) as a NumPyro guide for `group_sparse_nmf`, with the same sites and plates.
 
     Its parameters `T_a, T_b, V_a, V_b, lam_a, lam_b` (shapes and scales) start at the posterior's: `Trace_ELBO`,
-    `Predictive` and `psis_diagnostic` see the posterior as it is, and `SVI` goes on from it. For the augmented model it
-    also carries q(s_ν·τ) = Multinomial(x_ντ, g_T ∘ g_V / M) with g = exp E[log ·] of the same parameters.
+    `Predictive` and `psis_diagnostic` see the posterior itself, and `SVI` resumes from it. For the augmented model it
+    also has the site S, q(s_ν·τ) = Multinomial(x_ντ, g_T ∘ g_V / M) with g = exp E[log ·] of the same parameters.
 
     With unlabelled samples z is drawn from q(z) and π, if it has a Dirichlet prior, from q(π), with the parameter
     `pi_u`; q(z) is not a parameter, so gradients of the others are right. In the structured form V and S are drawn
-    given z, and the parameters `V_given_a` and `V_given_b` stand for V's of these samples.
+    given z, and the parameters `V_given_a` and `V_given_b` replace those of V for unlabelled samples.
 
     Factors of other kinds have their own fields as parameters, such as `T_loc` and `T_scale`.
 
     Args:
         posterior: a `Fit` or its posterior; the guide takes the arguments of the model.
-        together: draw all entries of all sites in one call, an auxiliary site of which T, V and λ are functions. The
-            same q, which compiles faster, as JAX's Gamma sampler does so slowly, and cannot underflow to 0; but an
-            ELBO that wants the sites' own distributions, as `TraceMeanField_ELBO`, finds points. `Correlated` factors
-            are always drawn so.
+        together: draw all entries of all sites in one call: T, V and λ are functions of one auxiliary site. The same q,
+            which compiles faster, as JAX's Gamma sampler compiles slowly, and cannot underflow to 0; but an ELBO that
+            needs the sites' own distributions, such as `TraceMeanField_ELBO`, finds point masses. `Correlated` factors
+            are always drawn together.
 
     >>> import jax, numpyro
     >>> from gsnmf.model import Gamma, Priors, as_data, group_sparse_nmf
@@ -61,9 +61,9 @@ def guide(posterior: Posterior | Fit, *, together: bool = False) -> Callable[...
     ) -> dict[str, Array]:
         shape = (data.data if isinstance(data, Problem) else data).matrix.shape
         if shape != (F, N):
-            raise ValueError(f"expected data of {F} features × {N} samples, as the posterior's; got {shape}")
+            raise ValueError(f"expected data of {F} features × {N} samples, as in the posterior; got {shape}")
         problem = as_problem(data, priors, K)
-        form_of(posterior, problem.data)  # raises if it has no q(z) for unlabelled samples
+        form_of(posterior, problem.data)  # raises if the posterior has no q(z) for unlabelled samples
         lam = None if posterior.lam is None else _param("lam", posterior.lam)
         q = Posterior(_param("T", posterior.T), _param("V", posterior.V), lam)
         feature, sample = numpyro.plate("feature", F, dim=-2), numpyro.plate("sample", N, dim=-1)
@@ -96,7 +96,7 @@ def guide(posterior: Posterior | Fit, *, together: bool = False) -> Callable[...
 
 
 def draw_proportions(labels: LabelPosterior) -> dict[str, Array]:
-    """Draw the site pi, if π has a prior."""
+    """Draw the site pi if π has a Dirichlet prior."""
     if labels.pi is None:
         return {}
     u: Array = numpyro.param("pi_u", labels.pi, constraint=constraints.positive)
@@ -105,7 +105,7 @@ def draw_proportions(labels: LabelPosterior) -> dict[str, Array]:
 
 
 def _given(V: Gamma, given: Gamma, unlabelled: Array, z: Array) -> Gamma:
-    """Return q(V | z): unlabelled samples have the factors that belong to their z."""
+    """Return q(V | z): for unlabelled samples, the factors of the group that z names."""
     M = given.a.shape[2]
     without = jnp.nonzero(unlabelled, size=M)[0]
     chosen = (x[z[without], :, jnp.arange(M)].T for x in given)
@@ -137,7 +137,7 @@ class Standard(dist.Gamma):
 
 
 def _together(sites: dict[str, Factor]) -> dict[str, dist.Distribution]:
-    """Draw once for all sites; each site is then a point x, with the density that it has under the joint draw.
+    """Draw once for all sites; each site is then a point mass at x, with the density of x under the joint draw.
 
     Gamma: x = b y, y ~ Gamma(a, 1).    Correlated: x = exp y, y ~ Normal(loc, factorᵀ factor + diag(scale²)).
     """

@@ -1,6 +1,6 @@
-"""Learning hyperparameters: the shape a and scale b that the factors themselves ask for, tied within blocks.
+"""Learning of hyperparameters (empirical Bayes): the best shape a and scale b for the factors, tied within blocks.
 
-As a function of a block's a and b the bound is, but for a constant, the sum over its entries x of
+As a function of a block's a and b the bound is, except for a constant, the sum over its entries x of
 
     a (L − log b) − E/b − log Γ(a),        E = E[x] and L = E[log x] under q,
 
@@ -8,8 +8,8 @@ As a function of a block's a and b the bound is, but for a constant, the sum ove
     shape    ψ(a) = mean(L − log b)                                              in a,
     both     log a − ψ(a) = log mean(E) − mean(L),   b = mean(E)/a               in both.
 
-It is concave in log b, in a, and in a with b at its best, as log a − ψ(a) falls: whatever lies between the old value
-and the maximiser is at least as good as the old one, so that a limit on a cannot make a step lower the bound.
+It is concave in log b, in a, and in a with b at its optimum, as log a − ψ(a) falls: every value between the old one
+and the maximiser is at least as good as the old one, so that a step to a limit on a cannot lower the bound.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ COEFFICIENTS = ("component", "group", "sample")
 
 
 class Learn(NamedTuple):
-    """What a run learns besides the factors, as made by `learn`.
+    """Options for learning hyperparameters, as made by `learn`.
 
     dictionary, coefficients: the axis along which values may differ, "all" for one value, None for not learned.
-    what: of the dictionary and of the coefficients, one of WHAT each.
-    least_shape: of the dictionary; None for no limit.
+    what: one of WHAT for the dictionary, and one for the coefficients.
+    least_shape: the lower limit on the dictionary's shape; None for no limit.
     """
 
     dictionary: str | None
@@ -53,17 +53,17 @@ def learn(
     what: str | tuple[str, str] = "both",
     least_shape: float | None = None,
 ) -> Learn:
-    """Which hyperparameters `run` and `run_many` are to learn; they start at those of the priors given.
+    """Return options for `run` and `run_many` to learn hyperparameters, which start at the values in the priors.
 
     Args:
-        dictionary: of T: "feature" or "component", the axis along which values may differ (they are tied along the
-            other); "all" for one value; None for those given.
-        coefficients: the same of λ, "component" or "group", or as the family has it; of a `Gamma` on V, "component" or
-            "sample".
-        what: "scale", "shape" or "both"; or a pair, of the dictionary and of the coefficients. The values that are
-            given must be tied already; those that are not learned need not be.
-        least_shape: the learned shape of the dictionary stays at or above it. The paper's program learns T's prior
-            only while its shape is above 1, lest T's sparsity take V's. The one given must be so, too.
+        dictionary: for the prior of T: "feature" or "component", the axis along which values may differ (they are tied
+            along the other); "all" for one value; None to keep the values given.
+        coefficients: the same for the prior of λ, "component" or "group", or another axis of the family's λ; for a
+            `Gamma` on V, "component" or "sample".
+        what: "scale", "shape" or "both"; or a pair, for the dictionary and for the coefficients. Values to be learned
+            must already be tied in the priors given; others need not be.
+        least_shape: a lower limit on the shape of the dictionary, learned and given. The paper's program learns T's
+            prior only while its shape is above 1, so that T does not become sparse instead of V.
 
     >>> learn("component", "all", what=("both", "scale")).what
     ('both', 'scale')
@@ -80,7 +80,10 @@ def learn(
         raise ValueError(f"expected what to be one of {', '.join(map(repr, WHAT))}, or a pair of them; got {what!r}")
     if least_shape is not None:
         if dictionary is None or pair[0] == "scale":
-            raise ValueError("expected the dictionary's shape to be learned with least_shape; got one that is not")
+            raise ValueError(
+                "expected the dictionary's shape to be learned with least_shape; got "
+                f"dictionary={dictionary!r}, what={what!r}"
+            )
         if not isinstance(least_shape, (int, float, np.number)) or not 0 < least_shape < math.inf:
             raise ValueError(f"expected least_shape to be None or a positive number; got {least_shape!r}")
         least_shape = float(least_shape)
@@ -88,20 +91,20 @@ def learn(
 
 
 def tie(priors: Priors, learn: Learn, shapes: dict[str, tuple[int, int]]) -> Priors:
-    """The priors with what is learned in the shape of its ties, for a run to begin with.
+    """Return the priors with learned hyperparameters in the shape of their ties, for a run to begin with.
 
     Args:
-        priors: as `prepare` made them; refused if they are not tied as they are to be learned.
+        priors: of a `Problem`; raises if values to be learned are not tied.
         learn: as made by `learn`.
-        shapes: of the hyperparameters of "dictionary" and "coefficients", all broadcasting done.
+        shapes: of the hyperparameters of "dictionary" and "coefficients" after broadcasting.
     """
 
     def one(site: str, gamma: Gamma, along: int | None, what: str) -> Gamma:
         full, tied = shapes[site], tuple(n if axis == along else 1 for axis, n in enumerate(shapes[site]))
         if what == "both" and tied == full:
             raise ValueError(
-                f"expected several values to a block, to learn shape and scale of {site} together; got one, by "
-                f"{getattr(learn, site)!r}: what='scale' or 'shape' learns either"
+                f"expected blocks of several values, to learn shape and scale of {site} together; got blocks of 1, by "
+                f"{getattr(learn, site)!r}: what='scale' or 'shape' learns one of them"
             )
         values = {name: np.broadcast_to(x, full) for name, x in gamma._asdict().items()}
         for name in _learned(what):
@@ -109,7 +112,8 @@ def tie(priors: Priors, learn: Learn, shapes: dict[str, tuple[int, int]]) -> Pri
             if (values[name] != first).any():
                 axis = getattr(learn, site)
                 raise ValueError(
-                    f"expected {site}.{name} to be tied as it is to be learned, by {axis!r}; got different values"
+                    f"expected {site}.{name} to be tied as it is to be learned, by {axis!r}; got values from "
+                    f"{values[name].min():g} to {values[name].max():g}"
                 )
             gamma = gamma._replace(**{name: jnp.asarray(first)})
         if site == "dictionary" and learn.least_shape is not None and np.min(gamma.a) < learn.least_shape:
@@ -120,7 +124,7 @@ def tie(priors: Priors, learn: Learn, shapes: dict[str, tuple[int, int]]) -> Pri
 
 
 def relearn(priors: Priors, learn: Learn, q: Transposed, m: Moments) -> Priors:
-    """The best priors for these factors, whose moments are m, within their ties: they cannot lower the bound."""
+    """Return the best priors for these factors, whose moments are m, within their ties: the bound does not fall."""
 
     def one(site: str, gamma: Gamma, along: int | None, what: str) -> Gamma:
         if site == "dictionary":
@@ -132,7 +136,7 @@ def relearn(priors: Priors, learn: Learn, q: Transposed, m: Moments) -> Priors:
 
 
 def learned_priors(given: Priors, learned: Priors | None, learn: Learn | None) -> Priors:
-    """Return the priors given, with NumPy arrays for what was learned."""
+    """Return the priors given, with learned hyperparameters as NumPy arrays."""
     if learn is None or learned is None:
         return given
     found = {"dictionary": learned.dictionary, "coefficients": _gamma_of(learned)}
@@ -144,15 +148,15 @@ def learned_priors(given: Priors, learned: Priors | None, learn: Learn | None) -
 
 
 def best(prior: Gamma, E: Array, L: Array, along: int | None, what: str, least: float | None = None) -> Gamma:
-    """The a and b of the top of this file.
+    """Return the Gamma with the best a and b; see the top of this file.
 
     Args:
         prior: with two axes, and in the shape of the ties where it is learned.
         E: the means of all entries.
-        L: their mean logarithms.
+        L: the mean logarithms of all entries.
         along: the axis along which values may differ; None for one value.
         what: "scale", "shape" or "both".
-        least: of the shape.
+        least: a lower limit on the shape; None for no limit.
     """
     mean = partial(jnp.mean, axis=tuple({0, 1} - {along}), keepdims=True)
     a, b = prior
@@ -161,26 +165,26 @@ def best(prior: Gamma, E: Array, L: Array, along: int | None, what: str, least: 
     if what == "shape":
         a = inverse_digamma(L - mean(jnp.log(b)))
     elif what == "both":
-        a = shape_of_gap(jnp.maximum(jnp.log(E) - L, info.eps))  # positive, but for rounding
+        a = shape_of_gap(jnp.maximum(jnp.log(E) - L, info.eps))  # positive, except for rounding
     if what != "scale":
-        # Beyond 1/√eps rounding of L alone decides on the shape; whoever was given a larger one may keep it.
+        # Above 1/√eps the shape depends on the rounding of L alone; a larger shape that was given may stay.
         a = jnp.clip(a, 0.0 if least is None else least, jnp.maximum(prior.a, info.eps**-0.5))
     return Gamma(a, b if what == "shape" else E / mean(a))
 
 
 def _learned(what: str) -> tuple[str, ...]:
-    """The fields of a Gamma that are learned."""
+    """Return the fields of a Gamma that are learned."""
     return {"both": ("a", "b"), "shape": ("a",), "scale": ("b",)}[what]
 
 
 def _gamma_of(priors: Priors) -> Any:
-    """The Gamma that holds the hyperparameters of coefficients: of λ, or of V where there is no λ."""
+    """Return the Gamma with the hyperparameters of coefficients: the prior of λ, or that of V if there is no λ."""
     hyperprior = priors.coefficients.hyperprior
     return priors.coefficients if hyperprior is None else hyperprior
 
 
 def _each(priors: Priors, learn: Learn, one: Callable[[str, Gamma, int | None, str], Gamma]) -> Priors:
-    """The priors with one(site, Gamma, axis, what) in place of each Gamma that is learned."""
+    """Return the priors with one(site, Gamma, axis, what) in place of each Gamma that is learned."""
     if learn.dictionary is not None:
         along = _axis(learn.dictionary, DICTIONARY, "the dictionary")
         priors = priors._replace(dictionary=one("dictionary", priors.dictionary, along, learn.what[0]))
@@ -193,13 +197,13 @@ def _each(priors: Priors, learn: Learn, one: Callable[[str, Gamma, int | None, s
         field = next((name for name, value in family._asdict().items() if value is family.hyperprior), None)
         if field is None:
             name = type(family).__name__
-            raise ValueError(f"expected a family with its hyperprior in a field, for it to be learned; got {name}")
+            raise ValueError(f"expected a family with its hyperprior in a field, to learn it; got {name}")
         priors = priors._replace(coefficients=family._replace(**{field: gamma}))
     return priors
 
 
 def _axis(name: str, axes: Axes, what: str) -> int | None:
-    """Its number on paper; None for "all"."""
+    """Return the index of an axis, as in the priors; None for "all"."""
     if name == "all":
         return None
     if name not in axes:

@@ -60,14 +60,14 @@ def run_nuts(
         key: a JAX key.
         rank: the number of components, where the priors' shapes leave it open.
         start: a `Fit` or `Posterior`, such as CAVI's: every chain starts at its own draw from it. Chains then begin
-            with the same order of components, and apart from each other, if less far than the posterior is wide. Or
-            means from `cavi.start`, where all chains start. None for random starts.
+            with the same order of components, at different points, though less spread out than the posterior. Or
+            means from `cavi.start`, at which all chains start. None for random starts.
         init: the initialisation of what `start` leaves open, as in `cavi.run`, separately for every chain; λ starts at
             its conditional mean given V.
         num_warmup: warm-up draws, discarded, during which step size and mass matrix adapt.
         num_samples: draws of each chain after warm-up.
         num_chains: the number of chains.
-        thinning: keep every n-th of those draws.
+        thinning: keep every n-th draw after warm-up.
         progress_bar: whether NumPyro shows its progress.
         chain_method: "vectorized", all chains at once on one device; "sequential"; or "parallel", which takes a device
             for each chain.
@@ -76,7 +76,7 @@ def run_nuts(
         max_tree_depth: a trajectory has at most 2 to this power steps.
         extra_fields: fields of NumPyro's `HMCState` to record, such as "potential_energy".
 
-    Returns a NumPyro `MCMC` object after its run, with sites T, V and, if the family has it, lam; functions of results
+    Returns a NumPyro `MCMC` object after its run, with sites T, V and, if the family has λ, lam; functions of results
     use its attribute `priors` by default.
 
     Labels of unlabelled samples are summed out by NumPyro, which needs funsor, the extra `labels`; π, if it has a
@@ -142,9 +142,9 @@ def run_gibbs(
         scale_move: whether every sweep ends with the exact scale move, which costs little and gives many times the
             effective draws of quantities that depend on the scale of T.
 
-    Returns a NumPyro `MCMC` object after its run, as `run_nuts` does, with sites T, V and, if the family has it, lam;
+    Returns a NumPyro `MCMC` object after its run, as `run_nuts` does, with sites T, V and, if the family has λ, lam;
     with unlabelled samples also z, the index of a group for every sample, and pi if it has a Dirichlet prior.
-    Multi-label samples need coefficients of shape 1, as those of `GroupSparse`: for others λ has no known conditional.
+    Multi-label samples need coefficients of shape 1, as in `GroupSparse`: for other shapes λ has no known conditional.
 
     >>> from gsnmf.model import Gamma, GroupSparse, Priors, as_data
     >>> data = as_data([[3, 1, 0], [0, 2, 5]], ["a", "b", "b"])
@@ -177,7 +177,7 @@ class Chains(MCMC):
 
 
 class Beginning(NamedTuple):
-    """Where chains begin, validated.
+    """Start of chains, validated.
 
     problem: data, priors and rank.
     key: for the chains.

@@ -15,12 +15,12 @@ from .posterior import Posterior
 
 
 class Moments(NamedTuple):
-    """Everything that a sweep reads of the factors before it, in logarithms.
+    """Moments of the factors that the next sweep reads, in logarithms.
 
     T: E[log T], components × features.
     V: E[log V], samples × components.
-    exposure: log Σ_τ w E[V], by component and, with a mask, by feature: how much T could have caused. In the structured
-        form of unlabelled samples log E[V], because the weights of its rows are not known yet.
+    exposure: log Σ_τ w E[V], by component and, with a mask, by feature. In the structured form of unlabelled samples it
+        is log E[V], because the weights of rows are not known yet.
     lam: log E[λ], components × groups or as the family specifies; None without λ.
     log_lam: E[log λ], with multi-label samples; None otherwise.
     labels: beliefs about the labels of unlabelled samples; None without any.
@@ -63,6 +63,6 @@ def turned(gamma: Gamma) -> Gamma:
 
 
 def by_component(matrix: Array, axis: int) -> Array:
-    """Return Σ along an axis as a product with ones: so XLA computes the summands in one parallel loop."""
+    """Return Σ along an axis as a product with ones: then XLA computes the summands in one parallel loop."""
     ones = jnp.ones(matrix.shape[axis], matrix.dtype)
     return matrix @ ones if axis == 1 else ones @ matrix

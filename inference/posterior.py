@@ -1,4 +1,4 @@
-"""Results of every algorithm: factors, and how they were reached."""
+"""Results of every algorithm: factors, bounds and convergence."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Factor: TypeAlias = Any
 
 
 class LabelPosterior(NamedTuple):
-    """The labels of unlabelled samples, as a fit has found them.
+    """The labels of unlabelled samples in a fit.
 
     z: q(z_τ = c), samples × groups; membership for labelled samples.
     pi: concentrations of q(π), by group, or unlabelled samples × groups; None if π was known.
@@ -46,7 +46,7 @@ class Posterior(NamedTuple):
 
     @property
     def labels(self) -> LabelPosterior | None:
-        """The labels of unlabelled samples; None here, as there were none, unlike in a `LabelledPosterior`."""
+        """The labels of unlabelled samples; None here, but not in a `LabelledPosterior`."""
         return None
 
     @property
@@ -91,7 +91,7 @@ class LabelledPosterior(Posterior):
 
 
 class Status(Enum):
-    """How a run ended, each with a sentence."""
+    """Outcomes of a run, each with a sentence."""
 
     CONVERGED = "The tolerance was met."
     STOPPED = "All steps were made before the tolerance was met."
@@ -99,15 +99,15 @@ class Status(Enum):
 
 
 class Fit(NamedTuple):
-    """A fitted posterior and how it was reached.
+    """A fitted posterior, with its bound, priors and convergence.
 
     posterior: the factors.
     elbo: the bound after each sweep. From CAVI it is the valid augmented one: the last entry, and every entry of a
-        plain run, has q(S) at its optimum for those factors; the others of an accelerated run have it as the sweep
-        left it, which is lower. From SVI it is minus the loss of each step, a noisy estimate.
+        plain run, has q(S) at its optimum for the factors; the other entries of an accelerated run have the q(S)
+        of the sweep and are below the optimum. From SVI it is minus the loss of each step, a noisy estimate.
     num_steps: the number of sweeps or steps.
     converged: whether the tolerance was met; from SVI, whether the bound no longer changed beyond its noise.
-    message: why it stopped, in a sentence.
+    message: the reason why it stopped, in a sentence.
     bound: the kind of `elbo`: "augmented" (CAVI), "collapsed" (SVI; S summed out, at least as high for the same
         factors), or "log_joint" (MAP; not a bound). Never compare one with another.
     priors: as they were given; with `cavi.learn`, as they were learned. Functions that take a fit use them.
@@ -127,12 +127,12 @@ class Fit(NamedTuple):
 
     @property
     def status(self) -> Status:
-        """How the run ended."""
+        """The outcome of the run."""
         if not np.isfinite(self.elbo).all():
             return Status.NOT_FINITE
         return Status.CONVERGED if self.converged else Status.STOPPED
 
     @property
     def is_finite(self) -> bool:
-        """Whether its bound was finite throughout: otherwise its factors are useless."""
+        """True if the bound was finite throughout; otherwise the factors are useless."""
         return self.status is not Status.NOT_FINITE

@@ -1,4 +1,4 @@
-"""Results as functions receive them: the factors, the priors and the problem that belong to a result."""
+"""Factors, priors and the problem of a result, as functions that take results read them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def priors_of(result: Any, priors: Priors | None = None) -> Priors:
 
     Args:
         result: a `Fit`, or chains of `mcmc`, which have priors of their own; or a `Posterior`, which has none.
-        priors: others, or None. A fit with learned hyperparameters takes no others.
+        priors: others, or None. Other priors than its own are refused for a fit with learned hyperparameters.
     """
     own = getattr(result, "priors", None)
     if priors is None:
@@ -132,6 +132,6 @@ def warn_of_former_order(call: str) -> None:
     """Warn that arguments came in an order that is no longer documented.
 
     Args:
-        call: how to write it.
+        call: the documented call.
     """
     warnings.warn(f"The order of arguments is now result, data, priors: {call}.", DeprecationWarning, stacklevel=3)

@@ -1,4 +1,4 @@
-"""The scale of a component, drawn exactly whatever the priors say of it."""
+"""Exact draws of the scale of a component (Gamma or generalised inverse Gaussian), for the scale move of Gibbs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import jax.numpy as jnp
 
 from ..model.types import Array
 
-MOST = 200  # proposals: so many are refused in a row only if they are no numbers
+MOST = 200  # proposals at most: as many are rejected in a row only if they are NaN
 
 
 def draw_scale(key: Array, power: Array, rate: Array, inverse: Array) -> Array:
-    """γ with density ∝ γ^(A−1) exp(−Pγ − Q/γ): Gamma(A, rate P) where Q = 0, else generalised inverse Gaussian.
+    """Draw γ with density ∝ γ^(A−1) exp(−Pγ − Q/γ): Gamma(A, rate P) if Q = 0, else generalised inverse Gaussian.
 
     Args:
         key: a JAX key.
@@ -20,9 +20,9 @@ def draw_scale(key: Array, power: Array, rate: Array, inverse: Array) -> Array:
         inverse: Q ≥ 0.
 
     y = log γ has log density Ay − Pe^y − Qe^(−y), which is concave. With p = Pγ and q = Q/γ at its mode, where
-    p − q = A, it is f(y) = −p(e^y − 1 − y) − q(e^(−y) − 1 + y) at a distance of y from there, relative to the mode. The
-    tangents of f on either side and 0 between them lie above it: uniform in the middle and exponential in the tails,
-    they give the draws, of which 7 to 10 in ten are kept. Where A, P or Q is no number none is, and γ is 1.
+    p − q = A, it is f(y) = −p(e^y − 1 − y) − q(e^(−y) − 1 + y) at a distance of y from the mode, relative to the mode.
+    The tangents of f on either side and 0 between them lie above f: proposals are uniform in the middle and exponential
+    in the tails, and 7 to 10 in ten are accepted. If A, P or Q is NaN, none is, and γ is 1.
 
     >>> draw_scale(jax.random.key(0), jnp.array([2.0, -3.0]), jnp.array([1.0, 1.0]), jnp.array([0.0, 5.0])).shape
     (2,)
@@ -38,7 +38,7 @@ def draw_scale(key: Array, power: Array, rate: Array, inverse: Array) -> Array:
     def slope(y: Array) -> Array:
         return _times(q, jnp.expm1(-y)) - _times(p, jnp.expm1(y))
 
-    # Where the tangents touch: f is between −1 and −5/2 there, whatever p and q, and any point would be valid.
+    # The points of tangency: f is between −1 and −5/2 there for all p and q, and any point would be valid.
     right = jnp.minimum(jnp.log1p(_knot(p)), _knot(q))
     left = -jnp.minimum(jnp.log1p(_knot(q)), _knot(p))
     end, tail = right - f(right) / slope(right), -1 / slope(right)
@@ -62,10 +62,10 @@ def draw_scale(key: Array, power: Array, rate: Array, inverse: Array) -> Array:
 
 
 def _knot(p: Array) -> Array:
-    """1/p + √(2/p), infinite at p = 0: about where p(y − 1 + e^(−y)) is 1, and e^y − 1 where p(e^y − 1 − y) is."""
+    """Return 1/p + √(2/p), infinite at p = 0: about y for p(y − 1 + e^(−y)) = 1, and e^y − 1 for p(e^y − 1 − y) = 1."""
     return 1 / p + jnp.sqrt(2 / p)
 
 
 def _times(p: Array, x: Array) -> Array:
-    """px, and 0 at p = 0 even for an infinite x."""
+    """Return px, and 0 at p = 0 even for an infinite x."""
     return jnp.where(p > 0, p * x, 0)

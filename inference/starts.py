@@ -18,7 +18,7 @@ from .moments import Moments
 
 
 class Start(NamedTuple):
-    """Starting means of T, V and λ; None is filled in by `init` and `lam_start`."""
+    """Starting means of T, V and λ; means that are None are initialised by `init` and `lam_start`."""
 
     T: Array | None = None
     V: Array | None = None
@@ -41,13 +41,13 @@ def start(T: Array | None = None, V: Array | None = None, lam: Array | None = No
 
 
 def start_at_shape(data: Data, priors: Priors, rank: int | None = None) -> Start | None:
-    """Return a start of λ at its shape aˡ, far below its prior mean aˡ∘bˡ if scales are large; T and V stay open.
+    """Return a start of λ at its shape aˡ, far below its prior mean aˡ∘bˡ if scales are large; T and V are left open.
 
     `run(..., lam_start="shape")` does the same.
 
     Args:
         data: as made by `as_data`.
-        priors: those of the run.
+        priors: the priors of the run.
         rank: the number of components, where the priors' shapes leave it open.
 
     Returns None for coefficients without λ.
@@ -70,7 +70,7 @@ def _first_lam(family: Any, size: tuple[int, int], lam_start: str) -> np.ndarray
 
 
 def first_rates(priors: Priors, V: Array, data: Data) -> Gamma | None:
-    """Return q(λ) given V to start from; about the prior's median if the family has no closed form."""
+    """Return q(λ) given V as a start; at the prior's median if the family has no closed form."""
     family, size = priors.coefficients, rate_shape(priors.coefficients, data, V.shape[0])
     if size is None or hasattr(family, "collect"):
         return update(family, V, data.groups)
@@ -86,12 +86,12 @@ def fill(
     init: str,
     lam_start: str = "prior",
 ) -> Start:
-    """Check the means given and initialise the others, all in double precision whatever JAX is set to.
+    """Check the means given and initialise the others, all in double precision at any setting of JAX.
 
     Random numbers come from NumPy for the same reason: single and double precision start from the same point.
 
     Args:
-        start: means, or None for none.
+        start: means, or None.
         data: as made by `as_data`.
         priors: as the user gave them.
         K: the rank.
@@ -137,7 +137,7 @@ def first_moments(means: Start, data: Data, labels: Known) -> Moments:
     T, V, lam = (np.asarray(mean, float) if mean is not None else np.ones(()) for mean in means)
 
     def log(x: np.ndarray) -> Array:
-        return jax.device_put(np.log(np.maximum(x, 1e-30)).astype(data.X.dtype))  # all sums and rates may be 0
+        return jax.device_put(np.log(np.maximum(x, 1e-30)).astype(data.X.dtype))  # sums and rates may be 0
 
     rates = None if means.lam is None else log(lam)
     exposure = V.sum(axis=1, keepdims=True) if data.mask is None else V @ np.asarray(data.mask, float).T
@@ -162,7 +162,7 @@ def _groups(data: Data, priors: Priors, K: int, rng: np.random.Generator) -> tup
     """
     family = priors.coefficients
     if not is_grouped(priors):
-        raise ValueError("expected coefficients with groups for init='groups'; got a family without λ of groups")
+        raise ValueError(f"expected coefficients with λ by group for init='groups'; got {type(family).__name__}")
     X, membership = _complete(data), np.asarray(data.membership)
     sure = np.where(data.known[:, None], membership, 0)
     rate = family.hyperprior
@@ -175,7 +175,7 @@ def _groups(data: Data, priors: Priors, K: int, rng: np.random.Generator) -> tup
         few = np.concatenate([rng.choice(group, size=min(3, len(group)), replace=False) for group in members])
         T[:, i] = (X[:, few].mean(axis=1) + 1e-3 * X.mean()) * rng.uniform(0.5, 1.5, size=X.shape[0])
     at_home = serves @ membership.T > 0
-    # Components that serve a group explain its samples together; elsewhere V is small compared with its own group.
+    # Components that serve a group explain its samples together; in other groups V is small compared with its own.
     together = serves.sum(axis=0)
     elsewhere = (serves @ together) / serves.sum(axis=1)
     size = np.where(at_home, (membership @ together)[None, :], elsewhere[:, None])
@@ -186,7 +186,7 @@ def _groups(data: Data, priors: Priors, K: int, rng: np.random.Generator) -> tup
 def _complete(data: Data) -> np.ndarray:
     """Return X with hidden entries at the feature's mean in their group, else over all samples, else at X's mean.
 
-    It reads entries of X because a dictionary can only be initialised by samples.
+    It reads entries of X because samples initialise the dictionary.
     """
     X = np.asarray(data.X, float)
     if data.mask is None:
@@ -194,7 +194,7 @@ def _complete(data: Data) -> np.ndarray:
     mask, membership = np.asarray(data.mask, float), np.asarray(data.membership, float)
     filled = np.full_like(X, data.observed_mean)
     for of in (np.ones((X.shape[1], 1)), membership):
-        seen = (mask @ of) @ of.T  # how often the feature was seen in the sample's group
+        seen = (mask @ of) @ of.T  # counts of observations of the feature in the sample's group
         filled = np.where(seen > 0, (X @ of) @ of.T / np.maximum(seen, 1), filled)
     return np.where(mask > 0, X, filled)
 

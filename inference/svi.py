@@ -38,16 +38,16 @@ from .starts import Start, check_key, fill, first_rates
 
 __all__ = ["run"]
 
-CHUNK = 100  # steps between two looks by the host: progress, Ctrl-C
+CHUNK = 100  # steps between returns to the host: progress, Ctrl-C
 SPREAD = 0.05  # log E[x] − E[log x] of a factor that starts from means alone: a deviation of about a third of the mean
 
 
 class Family(NamedTuple):
-    """A family of q, how it is optimised and read.
+    """A family of q: its guide and its factors.
 
     auto: NumPyro's guide; None for the Gammas of `guide`.
     factor: the class of its factors.
-    start: makes a factor of this mean and spread.
+    start: the function that makes a factor from its mean and spread.
     """
 
     auto: Callable[..., Any] | None
@@ -102,7 +102,7 @@ def run(
     three: the start, the last iterate, and the average of the second half of the iterates (in the unconstrained
     parameters). They are compared by their collapsed bounds under common random numbers, and a later one is taken
     only if it is higher by two standard errors of the difference: so, except for Monte Carlo error, the result is never
-    below the start, whatever the optimiser did. For "map" the log joint density is compared, which is exact.
+    below the start, even if the optimiser diverged. For "map" the log joint density is compared, which is exact.
 
     Labels of unlabelled samples are summed out in closed form, and q is of T, V, λ and, if it has a Dirichlet prior, π,
     whose factor is a Dirichlet (so "map" takes known weights only). z is then E[p(z | V, λ, π)] over draws from q.
@@ -159,7 +159,7 @@ def run(
     kind = "log_joint" if family == "map" else "collapsed"
     kept = candidates[best]
     if kept.labels is not None:
-        z = label_probabilities(kept, data, priors, key=key_compare, num_samples=num_samples)
+        z = label_probabilities(kept, problem, key=key_compare, num_samples=num_samples)
         kept = kept.with_labels(kept.labels._replace(z=jnp.asarray(z, problem.dtype)))
     return Fit(kept, elbo, len(elbo), converged, message, kind, priors, fingerprint(data))
 
@@ -208,7 +208,7 @@ def _posterior(means: Start, given: Start | None, problem: Problem) -> Posterior
 
 
 def _as(family: str, q: Posterior) -> Posterior:
-    """Return the posterior in the family: as it is if it belongs to it, else by its mean and spread."""
+    """Return the posterior in this family: unchanged if it belongs to it, else by mean and spread."""
     made = FAMILIES[family]
 
     def convert(factor: Any) -> Any:
@@ -230,7 +230,7 @@ def _rank(q: Posterior) -> int:
 
 
 class Unplated(Messenger):
-    """The model without its plates, for NumPyro's guides, which expect a plate to keep its dim: components have two."""
+    """The model without its plates, for NumPyro's guides, which expect a plate to keep its dim: component has two."""
 
     def process_message(self, msg: Any) -> None:
         """Drop the plates; the distributions have their full shapes already."""
@@ -263,7 +263,7 @@ def _with_proportions(auto: Callable[..., Any], labels: LabelPosterior, *args: A
     draw_proportions(labels)
 
 
-ORDER = ("T", "lam", "V")  # in which the model draws them, and AutoLowRankMultivariateNormal strings them together
+ORDER = ("T", "lam", "V")  # of sites in the model, and so in the parameters of AutoLowRankMultivariateNormal
 
 
 def _pack(family: str, q: Posterior) -> dict[str, Array]:

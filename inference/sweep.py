@@ -67,7 +67,7 @@ def rescale(data: Observations, priors: Priors, q: Transposed) -> Transposed:
     """
     groups = data.labels.groups_of(q)
     power, rate, inverse = scaling(priors, q.T.transpose(), q.V.transpose(), q.lam, groups)
-    root = jnp.abs(power) + jnp.sqrt(power**2 + 4 * rate * inverse)  # of one sign: no digits are lost
+    root = jnp.abs(power) + jnp.sqrt(power**2 + 4 * rate * inverse)  # both terms are positive: no digits are lost
     gamma = jnp.where(power > 0, root, 2 * inverse) / jnp.where(power > 0, 2 * rate, root)
     across, along = gamma[None, :], gamma[:, None]  # components are the rows of T and λ, and V's columns
     lam = Gamma(q.lam.a, q.lam.b * along) if q.lam is not None and moves_rates(priors.coefficients) else q.lam
@@ -75,7 +75,7 @@ def rescale(data: Observations, priors: Priors, q: Transposed) -> Transposed:
 
 
 def extrapolate(m: Moments, previous: Moments, ahead: Moments, sweeps: Array) -> Moments:
-    """Return the moments, logarithms all, carried on by momentum from where the last sweep left them.
+    """Return the moments, all logarithms, extrapolated by momentum after the last sweep.
 
     x + w (x − x_previous) + w/5 (x − x_ahead), with w = t/(t + ½) after t sweeps: Nesterov's step, and a little of what
     the sweep itself added to the point ahead from which it began. T, which every sweep computes from V first, goes half
@@ -89,4 +89,4 @@ def extrapolate(m: Moments, previous: Moments, ahead: Moments, sweeps: Array) ->
     T = go_on(0.5 * weight)(m.T, previous.T, ahead.T)
     blank = (x._replace(labels=None) for x in (m, previous, ahead))
     others: Moments = jax.tree.map(go_on(weight), *blank)
-    return others._replace(T=T, labels=m.labels)  # probabilities of labels do not lie on a line to go on along
+    return others._replace(T=T, labels=m.labels)  # probabilities of labels are not extrapolated

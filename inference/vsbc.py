@@ -34,15 +34,15 @@ def calibration(
     num_sweeps: int = 100,
     num_samples: int = 500,
 ) -> Any:
-    """Run NumPyro's `vsbc_diagnostic` for CAVI: is q, over data drawn from the model, centred at the truth?
+    """Run NumPyro's `vsbc_diagnostic` for CAVI, which tests whether q is centred at the truth for data from the model.
 
     Each simulation draws T, V, λ and X from the model, fits X by plain sweeps, and ranks the truth among draws from q.
     A q that is right on average puts p = Pr_q(x < truth) as often above ½ as below, for every entry of every site.
     A q that is centred but too narrow passes: only its centre is judged.
 
     Args:
-        data: its shape, groups and mask; the values of X do not matter.
-        priors: of T, V and λ, such that X drawn from them is of a size that can be fitted.
+        data: its shape, groups and mask are used; the values of X are ignored.
+        priors: of T, V and λ; X drawn from them must be of a size that can be fitted.
         key: a JAX key.
         rank: the number of components, where the priors' shapes leave it open. Components that the priors do not
             distinguish come back in any order: judge rank 1, or priors that bind each to a group.
@@ -84,7 +84,7 @@ def calibration(
         state = jax.lax.fori_loop(0, num_sweeps, lambda _, state: plain(observed, priors, state)[0], begun)
         return guide(state.posterior, together=True)(seen(X))
 
-    still = numpyro.optim.SGD(0.0)  # the sweeps have done it all: the one step of SVI that is made moves nothing
+    still = numpyro.optim.SGD(0.0)  # the sweeps do all the work: the single SVI step has length 0
     options: dict[str, Any] = {"num_simulations": num_simulations, "num_svi_steps": 1, "num_samples": num_samples}
     fit: Callable[..., Any] = lambda X=None: fitted(data.X if X is None else X)  # noqa: E731 (typed)
     bits = jax.random.key_data(key)  # `vsbc_diagnostic` handles keys of the older style only

@@ -1,4 +1,4 @@
-"""Warnings of fits, and silence."""
+"""Warnings of fits, and a context manager that silences them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 
 class DeadComponentsWarning(UserWarning):
-    """Some components explain nothing."""
+    """A warning that some components explain nothing."""
 
 
 @contextmanager

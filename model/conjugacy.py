@@ -1,4 +1,4 @@
-"""What algorithms make of the prior families: V given λ, and where there are closed forms q(λ), bounds and scales."""
+"""Prior families as algorithms use them: V given λ and, with closed forms, q(λ), terms of the bound and scale steps."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Rate(NamedTuple):
     log_mean: Array
 
     def transpose(self) -> Rate:
-        """The same with its two axes exchanged."""
+        """Return the same with its two axes exchanged."""
         return Rate(*map(jnp.transpose, self))
 
 
 def rate_shape(family: Family, data: Data, rank: int) -> tuple[int, int] | None:
-    """Rows and columns of λ; None when the family has none."""
+    """Return the numbers of rows and columns of λ; None for a family without λ."""
     if family.hyperprior is None:
         return None
     length = {"component": rank, "group": data.num_groups, "sample": data.num_samples}
@@ -39,11 +39,11 @@ def rate_shape(family: Family, data: Data, rank: int) -> tuple[int, int] | None:
 
 
 def conditional(family: Any, lam: Array | None, data: Data, rank: int) -> dist.Distribution:
-    """V given λ, components × samples: as the family says, or Gamma with its shape and rates."""
+    """Return the distribution of V given λ, components × samples: the family's own, or a Gamma by its closed forms."""
     size = rank, data.num_samples
     if hasattr(family, "conditional"):
         law = family.conditional(lam, data)
-        check_law(f"V given λ, as {type(family).__name__} has it,", law)
+        check_law(f"V given λ, as {type(family).__name__} specifies it,", law)
         full: dist.Distribution = law.expand(size)
         return full
     rates = jnp.broadcast_to(family.rates(lam, data), size)
@@ -53,7 +53,7 @@ def conditional(family: Any, lam: Array | None, data: Data, rank: int) -> dist.D
 
 
 def stated_of_V(family: Any, data: Data) -> dict[str, Array]:
-    """What a family says of V itself: its shape and, without λ, its rates; nothing if it says a distribution."""
+    """Return what a family specifies for V itself: its shape and, without λ, its rates; nothing for a distribution."""
     if not hasattr(family, "rates"):
         return {}
     return {"shape": family.shape} | ({"rates": family.rates(None, data)} if family.hyperprior is None else {})
@@ -117,12 +117,12 @@ def scaling(priors: Priors, T: Gamma, V: Gamma, lam: Gamma | None, groups: Group
 
 
 def moves_rates(family: Family) -> bool:
-    """Whether λ is rescaled along with its component."""
+    """Return whether λ is rescaled along with its component."""
     return family.hyperprior is not None and family.axes[0] == "component"
 
 
 def negative_kl(q: Gamma, prior: Rate) -> Array:
-    """−KL(q ‖ p) = E log p + H(q), elementwise, averaged over an uncertain rate r of p.
+    """Return −KL(q ‖ p) = E log p + H(q), elementwise, averaged over an uncertain rate r of p.
 
     a (E[log x] + E[log r]) − E[r] E[x] − log Γ(a) + h(α) for p = Gamma(a, 1/r), q = Gamma(α, β), where
     h(α) = H(q) − E[log x] = α + log Γ(α) − α ψ(α).
@@ -132,24 +132,24 @@ def negative_kl(q: Gamma, prior: Rate) -> Array:
 
 
 def stand_in(prior: Gamma | Given) -> Gamma:
-    """The Gamma itself; of another distribution an exponential to start from, never to infer by.
+    """Return a Gamma prior itself, or an exponential in place of another distribution: to start from, never to infer.
 
-    Its mean is the distribution's median, as a half-Cauchy has no mean.
+    The mean of the exponential is the distribution's median, as a half-Cauchy has no mean.
     """
     if isinstance(prior, Gamma):
         return prior
-    median = jnp.median(prior.law.sample(jax.random.key(0), (99,)), axis=0)  # few distributions have their quantiles
+    median = jnp.median(prior.law.sample(jax.random.key(0), (99,)), axis=0)  # few NumPyro distributions have quantiles
     return Gamma(jnp.ones_like(median), median)
 
 
 def prior_mean(prior: Gamma | Given) -> np.ndarray:
-    """A prior's mean, or of one without closed forms its median, in double precision."""
+    """Return the mean of a prior, or the median of a prior without closed forms, in double precision."""
     a, b = stand_in(prior)
     return np.asarray(np.asarray(a, float) * np.asarray(b, float))
 
 
 def require_closed_forms(priors: Priors, what: str) -> None:
-    """Refuse priors that have none, naming what would work; `priors` as `canonical` leaves them."""
+    """Raise for priors without closed forms, and name the algorithms that take them; `priors` are `canonical`."""
     dictionary, family = priors
     missing = []
     if not isinstance(dictionary, Gamma):

@@ -11,7 +11,7 @@ import pandas as pd
 
 from .groups import Groups, as_groups
 from .labels import Dirichlet, Labels, read_labels
-from .matrix import DenseMatrix
+from .matrix import DenseMatrix, Matrix
 from .metadata import HeldOut, Names
 from .missing import split
 from .types import Array
@@ -38,17 +38,17 @@ class Data(NamedTuple):
 
     @property
     def num_features(self) -> int:
-        """F."""
+        """F, the number of features."""
         return int(self.X.shape[0])
 
     @property
     def num_samples(self) -> int:
-        """N."""
+        """N, the number of samples."""
         return int(self.X.shape[1])
 
     @property
     def num_groups(self) -> int:
-        """C; 0 when no groups were given."""
+        """C, the number of groups; 0 when no groups were given."""
         return 0 if self.membership is None else int(self.membership.shape[1])
 
     @property
@@ -62,7 +62,7 @@ class Data(NamedTuple):
         return self.matrix.mean()
 
     @property
-    def matrix(self) -> DenseMatrix:
+    def matrix(self) -> Matrix:
         """The entries of X: sums, checks and selections."""
         return DenseMatrix(self.X, self.mask)
 
@@ -70,7 +70,7 @@ class Data(NamedTuple):
     def group_sizes(self) -> Array:
         """N_c = Σ_τ Δ_τc; an unlabelled sample counts with its prior probabilities."""
         if self.membership is None:
-            raise ValueError("expected data with groups, as_data(X, groups); got data without")
+            raise ValueError("expected data with groups, as_data(X, groups); got data without groups")
         return self.membership.sum(axis=0)
 
     @property
@@ -111,21 +111,21 @@ def as_data(
     Args:
         X: features × samples, real, finite, nonnegative; counts or not. Columns are samples. Arrays stay where and
             in the precision they are; every algorithm reads them in the precision that JAX is set to. NaN are
-            missing entries, and so are those that a masked array of NumPy's hides.
+            missing entries, and so are entries that a NumPy masked array hides.
         groups: one label per column of X, any sortable kind (numbers, strings); groups are ordered as sorted
             labels. A sample whose label is None or NaN is unlabelled, and its label is learned. A multi-label sample
             has a set or list of labels, whose rates λ it averages. Or a matrix of 0 and 1, samples × groups, whose
-            columns are called by group_names, or 0, 1, ...; a sample without a 1 is unlabelled. Lists of 0 and 1 of
-            one length are rows of such a matrix. None for a model without groups.
+            columns are named by group_names, or 0, 1, ...; a sample without a 1 is unlabelled. Lists of 0 and 1 of
+            one length are rows of this matrix. None for a model without groups.
         label_prior: the prior of the labels of unlabelled samples: weights, one per group or samples × groups (the
             paper's U; rows of labelled samples are ignored); or a `Dirichlet`. By default all groups are equally
             likely.
         mask: of X's shape, true (or 1) where X was **observed**, the opposite of NumPy's masked arrays. No algorithm
             sees hidden entries; values there that are known (finite, not negative) are kept in `held_out` to score
             predictions. A feature or a sample may be hidden as a whole: its posterior is then its prior.
-        feature_names: one per row; by default those of a DataFrame, or 0, 1, ....
-        sample_names: one per column; by default those of a DataFrame, or 0, 1, ....
-        group_names: all groups, in the order wanted, when some have no sample here.
+        feature_names: one per row; by default the index of a DataFrame, or 0, 1, ....
+        sample_names: one per column; by default the columns of a DataFrame, or 0, 1, ....
+        group_names: all groups, in the desired order, if some have no sample in X.
 
     >>> data = as_data([[1, 0, 2], [0, 3, 1]], ["b", "a", "b"])
     >>> data.names.group.tolist(), data.group_sizes.tolist()
@@ -162,11 +162,11 @@ def with_several(data: Data) -> Labels:
 
 
 def take(data: Data, samples: Array) -> Data:
-    """Return some of the samples, each as often as it is named, all labelled or all taken as without labels.
+    """Return these samples, as often as their indices occur; unlabelled ones keep membership, but not their flag.
 
     Args:
         data: as made by `as_data`.
-        samples: their indices.
+        samples: indices of the samples.
     """
     X, mask = data.matrix.take(samples)
     names = Names(*(list(x) for x in (data.names.feature, data.names.sample[samples], data.names.group)))
@@ -198,7 +198,7 @@ def _check_matrix(X: Array, mask: Array | None) -> tuple[Array, np.ndarray | Non
         where = tuple(int(i) for i in np.argwhere(~np.asarray(finite))[0])
         raise ValueError(
             f"expected X to be finite; got {X[where]} at feature {where[0]}, sample {where[1]} "
-            f"({int((~finite).sum())} such entries)"
+            f"({int((~finite).sum())} entries are not finite)"
         )
     if X.dtype.kind not in "bu" and X.min() < 0:
         raise ValueError(f"expected X to be nonnegative; got a minimum of {X.min()}")

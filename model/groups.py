@@ -1,6 +1,6 @@
 """Group membership as closed forms read it: the rate of every v from λ, and sums over the v that share a λ.
 
-Each class answers the same questions, so that updates and bounds need not ask which of them they were given:
+All classes have the same methods, so that updates and bounds do not depend on the class:
 
     log_rates(family, log_lam)          E[log rate] of every v, or the bound that stands for it
     tally(family, shapes, log_lam)      Σ shape of the v of each λ
@@ -41,23 +41,23 @@ class SingleGroups(NamedTuple):
     membership: Array
 
     def log_rates(self, family: Any, log_lam: Array) -> Array:
-        """E[log λ] of the sample's group; for an unlabelled sample the average over q(z)."""
+        """Return E[log λ] of the sample's group; for an unlabelled sample the average over q(z)."""
         return family.rates(log_lam, self)
 
     def tally(self, family: Any, shapes: Array, log_lam: Array | None) -> Array:
-        """Σ_τ Δ_τc shape, in the shape of λ."""
+        """Return Σ_τ Δ_τc shape, in the shape of λ."""
         return family.collect(shapes, self)
 
     def collect(self, family: Any, V: Array) -> Array:
-        """Σ_τ Δ_τc v_iτ, in the shape of λ."""
+        """Return Σ_τ Δ_τc v_iτ, in the shape of λ."""
         return family.collect(V, self)
 
     def total(self, x: Array) -> Array:
-        """Σ_τ x_iτ of every component."""
+        """Return Σ_τ x_iτ of every component."""
         return x @ jnp.ones(x.shape[1], x.dtype)
 
     def log_lam(self, lam: Any) -> None:
-        """None: a sample counts for its group alone."""
+        """Return None: a sample counts for its group alone."""
 
 
 class SeveralGroups(NamedTuple):
@@ -74,13 +74,13 @@ class SeveralGroups(NamedTuple):
     several: Array
 
     def log_rates(self, family: Any, log_lam: Array) -> Array:
-        """E[log λ] of the sample's group, or the bound above for a multi-label sample."""
+        """Return E[log λ] of the sample's group, or the bound above for a multi-label sample."""
         g, shift = _scaled(log_lam)
         bounds = shift + jnp.log(self._averages(family, g))
         return jnp.where(self.several[None, :] > 0, bounds, family.rates(log_lam, self))
 
     def tally(self, family: Any, shapes: Array, log_lam: Array | None) -> Array:
-        """Σ_τ w_iτc shape, in the shape of λ; evenly over a sample's groups without log_lam."""
+        """Return Σ_τ w_iτc shape, in the shape of λ; evenly over a sample's groups without log_lam."""
         if log_lam is None:
             return family.collect(shapes, self)
         g, _ = _scaled(log_lam)
@@ -89,26 +89,27 @@ class SeveralGroups(NamedTuple):
         return family.collect(jnp.where(many, 0, shapes), self) + g * family.collect(shared, self)
 
     def collect(self, family: Any, V: Array) -> Array:
-        """Σ_τ m_τc v_iτ, in the shape of λ."""
+        """Return Σ_τ m_τc v_iτ, in the shape of λ."""
         return family.collect(V, self)
 
     def total(self, x: Array) -> Array:
-        """Σ_τ x_iτ of every component."""
+        """Return Σ_τ x_iτ of every component."""
         return x @ jnp.ones(x.shape[1], x.dtype)
 
     def log_lam(self, lam: Any) -> Array:
-        """E[log λ], which decides how a multi-label sample counts for its groups."""
+        """Return E[log λ], which decides how a multi-label sample counts for its groups."""
         return lam.log_mean
 
     def _averages(self, family: Any, g: Array) -> Array:
-        """Σ_c m_τc g_ic, kept above 0."""
+        """Return Σ_c m_τc g_ic, kept above 0."""
         return jnp.maximum(family.rates(g, self), np.finfo(g.dtype).tiny)
 
 
 class WeightedGroups(NamedTuple):
     """Samples, or candidates of a sample, that count with weights.
 
-    groups: their membership. weights: one number for each.
+    groups: the membership of samples or candidates.
+    weights: one number for each of them.
     """
 
     groups: Groups
@@ -120,23 +121,23 @@ class WeightedGroups(NamedTuple):
         return self.groups.membership
 
     def log_rates(self, family: Any, log_lam: Array) -> Array:
-        """E[log rate] of every v, whatever its weight."""
+        """Return E[log rate] of every v, which does not depend on its weight."""
         return self.groups.log_rates(family, log_lam)
 
     def tally(self, family: Any, shapes: Array, log_lam: Array | None) -> Array:
-        """The weighted sum of shapes, in the shape of λ."""
+        """Return the weighted sum of shapes, in the shape of λ."""
         return self.groups.tally(family, shapes * self.weights[None, :], log_lam)
 
     def collect(self, family: Any, V: Array) -> Array:
-        """The weighted sum of v, in the shape of λ."""
+        """Return the weighted sum of v, in the shape of λ."""
         return self.groups.collect(family, V * self.weights[None, :])
 
     def total(self, x: Array) -> Array:
-        """Σ_τ weight_τ x_iτ of every component."""
+        """Return Σ_τ weight_τ x_iτ of every component."""
         return x @ self.weights
 
     def log_lam(self, lam: Any) -> Array | None:
-        """E[log λ] if the groups need it."""
+        """Return E[log λ] if the groups need it."""
         return self.groups.log_lam(lam)
 
 
@@ -151,6 +152,6 @@ def as_groups(membership: Array, several: Array | None) -> Groups:
 
 
 def _scaled(log_lam: Array) -> tuple[Array, Array]:
-    """exp E[log λ] divided by its largest value along the groups, and the logarithm of that value."""
+    """Return exp E[log λ] divided by its largest value along the groups, and the logarithm of that value."""
     shift = jax.lax.stop_gradient(log_lam.max(axis=1, keepdims=True))  # the result does not depend on it
     return jnp.exp(log_lam - shift), shift

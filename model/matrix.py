@@ -1,7 +1,7 @@
 """Entries of X on the host: sums, checks and selections that need no algorithm.
 
-Only this file, `as_data` with what it calls in `missing`, and `inference/observed/` read entries of X. Exceptions say
-why: the NumPyro model states X itself, Gibbs sampling shares its counts out, and predictions of entries look them up.
+Only this file, `as_data`, `missing` and `inference/observed/` read entries of X. The exceptions give their reason: the
+NumPyro model observes X itself, Gibbs sampling splits its counts, and predictions of entries look them up.
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ class Matrix(Protocol):
 
     def total(self) -> float:
         """Return Σ x over observed entries."""
+
+    def mean(self) -> float:
+        """Return the mean of the observed entries."""
 
     def largest(self) -> float:
         """Return the largest entry."""
@@ -111,5 +114,5 @@ class DenseMatrix(NamedTuple):
 
 
 def is_traced(*values: Any) -> bool:
-    """Return whether any array in these values is a tracer, inside someone's jit or grad: it has no numbers to see."""
+    """Return whether any array in these values is a tracer, under a user's jit or grad, without values."""
     return any(isinstance(value, jax.core.Tracer) for value in jax.tree.leaves(values))

@@ -1,4 +1,4 @@
-"""What rides along with the data through JAX without being data."""
+"""Metadata that pass through JAX with the data, unseen by compiled code: names, and entries held out."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from .types import Array
 
 
 class Unseen:
-    """A pytree without leaves: any two of a kind count as equal, so that another one neither reaches compiled code
-    nor compiles it anew.
+    """A pytree without leaves, equal to all others of its class: compiled code neither sees it nor is compiled again
+    for another one.
     """
 
     def __init_subclass__(cls) -> None:
         jax.tree_util.register_pytree_node_class(cls)
 
     def tree_flatten(self) -> tuple[tuple[()], _Carrier]:
-        """No leaves; the object itself rides along unseen."""
+        """Return no leaves, and the object itself as part of the structure."""
         return (), _Carrier(self)
 
     @classmethod
     def tree_unflatten(cls, carrier: _Carrier, _: tuple[()]) -> Unseen:
-        """What rode along."""
+        """Return the object that the structure holds."""
         return carrier.load
 
 
 class _Carrier:
-    """Carries something through a pytree's structure, equal to every other such carrier."""
+    """A holder of an object in the structure of a pytree, equal to every other holder."""
 
     def __init__(self, load: Unseen) -> None:
         self.load = load
@@ -43,7 +43,7 @@ class _Carrier:
 
 
 class Names(Unseen):
-    """What the user calls the features, samples and groups; no algorithm sees it."""
+    """The user's names of features, samples and groups; no algorithm sees them."""
 
     def __init__(self, feature: Sequence[Any], sample: Sequence[Any], group: Sequence[Any]) -> None:
         self.feature, self.sample, self.group = (np.asarray(names) for names in (feature, sample, group))
@@ -55,8 +55,8 @@ class Names(Unseen):
 class HeldOut(Unseen):
     """Entries of X that a mask hid and whose values are known; no algorithm sees them, only scores do.
 
-    feature, sample: where they are, one index for each.
-    value: what they are.
+    feature, sample: the indices of each entry.
+    value: the value of each entry.
     """
 
     def __init__(self, feature: Array, sample: Array, value: Array) -> None:

@@ -17,25 +17,25 @@ if TYPE_CHECKING:
 
 
 def fingerprint(data: Data) -> int:
-    """Return a checksum of what was observed of X, which identifies the data of a fit, but not groups and names."""
+    """Return a checksum of the observed entries of X, which identifies the data of a fit, but not groups and names."""
     return data.matrix.fingerprint()
 
 
 def hide(data: Data, share: float = 0.1, *, seed: int = 0) -> Data:
-    """Hide a random share of the observed entries and hold their values out.
+    """Hide a random fraction of the observed entries and hold their values out.
 
     At least one observed entry of every feature and of every sample stays. Entries held out before stay held out.
 
     Args:
         data: as made by `as_data`.
-        share: the share of observed entries to hide, between 0 and 1; at least one is hidden.
-        seed: for the random choice.
+        share: the fraction of observed entries to hide, between 0 and 1; at least one is hidden.
+        seed: of the random choice.
 
     >>> from gsnmf.model import as_data
     >>> data = hide(as_data([[1, 2, 3], [4, 5, 6]]), share=0.3)
     >>> data.num_observed, len(data.held_out)
     (4, 2)
-    >>> bool((data.X[~data.mask] == 0).all())  # no algorithm can peek
+    >>> bool((data.X[~data.mask] == 0).all())  # no algorithm sees hidden values
     True
     """
     if not hasattr(data, "held_out"):
@@ -45,12 +45,12 @@ def hide(data: Data, share: float = 0.1, *, seed: int = 0) -> Data:
     seen = np.ones(data.X.shape, bool) if data.mask is None else np.array(data.mask, bool)
     feature, sample = np.random.default_rng(whole("seed", seed, 0)).permutation(np.argwhere(seen)).T
     spare = np.ones(len(feature), bool)
-    for index in (feature, sample):  # the first of each in this order stays
+    for index in (feature, sample):  # the first entry of each in this order stays
         spare[np.unique(index, return_index=True)[1]] = False
     number = max(1, round(share * len(feature)))
     if number > spare.sum():
         raise ValueError(
-            f"expected a share that leaves an entry of every feature and sample, "
+            f"expected share to leave an entry of every feature and sample, "
             f"{spare.sum()} of {len(feature)} at most; got {share}"
         )
     feature, sample = (index[spare][:number] for index in (feature, sample))
@@ -92,7 +92,7 @@ def blank(X: Array, seen: Array) -> Array:
 
 
 def with_nan(data: Data) -> np.ndarray:
-    """Return X as people write it, with NaN for hidden entries."""
+    """Return X in the user's form, with NaN for hidden entries."""
     return data.matrix.with_nan()
 
 

@@ -1,22 +1,23 @@
-"""What we believe before seeing X: the prior families of T and V.
+"""Prior families of T and V.
 
-The dictionary T has a `Gamma`, or any NumPyro distribution on the positive numbers. So may V; or a family of its own,
-which is the few things below and no more, and is swapped here. `conjugacy` makes of them what algorithms need.
+The prior of the dictionary T is a `Gamma`, or any NumPyro distribution on the positive numbers. The prior of V is
+one of these or a family. A family has only the members below, so that a new one is easily added; `conjugacy` derives
+everything else from them.
 
-    hyperprior              the prior of λ, a Gamma or a NumPyro distribution; None when there is no λ
-    axes                    what the rows and columns of λ are, from "component" or "all_components" and from "group",
+    hyperprior              the prior of λ, a Gamma or a NumPyro distribution; None without λ
+    axes                    names of the rows and columns of λ, from "component" or "all_components" and from "group",
                             "sample" or "all_samples"
 
-and either what V is given λ, which is enough for SVI and NUTS,
+and either the distribution of V given λ, which is enough for SVI and NUTS,
 
     conditional(lam, data)  a NumPyro distribution that broadcasts to components × samples
 
-or closed forms as well, and with a Gamma for hyperprior every algorithm: v_iτ ~ Gamma with this shape and rate, where
+or closed forms, which with a Gamma as hyperprior serve every algorithm: v_iτ ~ Gamma with this shape and rate, where
 the rate of every v is one of the λ (or known, without λ), or the average over λ with the weights of `data.membership`.
 
     shape                   of v
-    rates(lam, data)        the rate of each v, components × samples or what broadcasts to it
-    collect(V, data)        Σ of v over those that have the same λ, in the shape of λ
+    rates(lam, data)        the rate of each v; broadcasts to components × samples
+    collect(V, data)        Σ of all v with the same λ, in the shape of λ
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ Axes: TypeAlias = tuple[str, str]
 
 
 class Grouped(Protocol):
-    """Data as far as closed forms need them: `Data`, or the `Groups` of a sweep."""
+    """Membership of samples, the only part of the data that closed forms need: `Data`, or the `Groups` of a sweep."""
 
     @property
     def membership(self) -> Array: ...  # noqa: D102 (as in `Data`)
@@ -48,8 +49,8 @@ class Grouped(Protocol):
 class Gamma(NamedTuple):
     """Gamma(a, b): shape a and **scale** b, as in the paper's Appendix A; mean ab.
 
-    A prior on T, on λ, or on V (then the model is Cemgil's, without groups and without λ), and every factor of a
-    `Posterior`. The parameters broadcast: scalars, or any shape that NumPy broadcasts to the matrix.
+    It is a prior on T, on λ, or on V (then the model is Cemgil's, without groups and without λ), and the class of the
+    factors of a `Posterior`. The parameters broadcast: scalars, or any shape that NumPy broadcasts to the matrix.
 
     >>> float(Gamma(2.0, 3.0).mean)
     6.0
@@ -69,30 +70,30 @@ class Gamma(NamedTuple):
         return digamma(self.a, self.b)
 
     def total(self, axis: int) -> Array:
-        """Σ E[x] along an axis; a scale that is constant along it is taken out of the sum."""
+        """Return Σ E[x] along an axis; a scale that is constant along it is taken out of the sum."""
         if self.b.shape[axis] == 1:
             return self.a.sum(axis) * self.b.squeeze(axis)
         return self.mean.sum(axis)
 
     def transpose(self) -> Gamma:
-        """The same with its two axes exchanged."""
+        """Return the same with its two axes exchanged."""
         return Gamma(*map(jnp.transpose, self))
 
     def broadcast(self, *shape: int) -> Gamma:
-        """The same with parameters of this shape."""
+        """Return the same with parameters of this shape."""
         return Gamma(*(jnp.broadcast_to(parameter, shape) for parameter in self))
 
     def distribution(self) -> dist.Distribution:
-        """The same in NumPyro, which takes a rate."""
+        """Return the NumPyro distribution, which takes a rate."""
         return dist.Gamma(self.a, 1 / jnp.asarray(self.b))
 
     @property
     def hyperprior(self) -> None:
-        """There is no λ, so no prior of it."""
+        """None: there is no λ."""
 
     @property
     def axes(self) -> Axes:
-        """Its own, on V: components × samples."""
+        """Names of the axes on V: components × samples."""
         return "component", "sample"
 
     @property
@@ -101,50 +102,50 @@ class Gamma(NamedTuple):
         return self.a
 
     def rates(self, lam: Array | None = None, data: Grouped | None = None) -> Array:
-        """The rate 1/b, whatever the group."""
+        """Return the rate 1/b, the same for all groups."""
         return 1 / self.b
 
 
 class Given(NamedTuple):
     """A prior that is a NumPyro distribution on the positive numbers; it has no closed forms.
 
-    Nobody has to write it: a distribution is taken wherever a `Gamma` is, and becomes this.
+    Users pass the distribution itself wherever a `Gamma` is accepted; `canonical` wraps it in this class.
     """
 
     law: dist.Distribution
 
     @property
     def name(self) -> str:
-        """What NumPyro calls it."""
+        """NumPyro's name of the distribution."""
         return type(unexpanded(self.law)).__name__
 
     def broadcast(self, *shape: int) -> Given:
-        """The same, of this shape."""
+        """Return the same expanded to this shape."""
         return Given(self.law.expand(shape))
 
     def distribution(self) -> dist.Distribution:
-        """The distribution."""
+        """Return the distribution."""
         return self.law
 
     @property
     def hyperprior(self) -> None:
-        """There is no λ, so no prior of it."""
+        """None: there is no λ."""
 
     @property
     def axes(self) -> Axes:
-        """Its own, on V: components × samples."""
+        """Names of the axes on V: components × samples."""
         return "component", "sample"
 
     def conditional(self, lam: None, data: Data) -> dist.Distribution:
-        """The distribution, whatever the group."""
+        """Return the distribution, the same for all groups."""
         return self.law
 
 
 class GroupSparse(NamedTuple):
     """v_iτ ~ Exponential(rate λ_ic) for a sample τ of group c, λ_ic ~ `rate`: the paper's prior on V.
 
-    rate: a Gamma, or any NumPyro distribution on the positive numbers; components × groups, or whatever broadcasts to
-        that. `by_scale` turns a prior of 1/λ into one of λ.
+    rate: a Gamma, or any NumPyro distribution on the positive numbers; components × groups, or a shape that broadcasts
+        to it. `by_scale` turns a prior of 1/λ into one of λ.
     """
 
     rate: Any
@@ -161,15 +162,15 @@ class GroupSparse(NamedTuple):
 
     @property
     def shape(self) -> float:
-        """1: exponential."""
+        """The shape 1 of an exponential."""
         return 1.0
 
     def rates(self, lam: Array, data: Grouped) -> Array:
-        """r_iτ = Σ_c λ_ic Δ_τc: the λ of the sample's group, or their average over its groups."""
+        """Return r_iτ = Σ_c λ_ic Δ_τc: the λ of the sample's group, or the average over its groups."""
         return lam @ data.membership.T
 
     def collect(self, V: Array, data: Grouped) -> Array:
-        """Σ_τ v_iτ Δ_τc: the sum over the samples of the group."""
+        """Return Σ_τ v_iτ Δ_τc: the sum over the samples of the group."""
         return V @ data.membership
 
 
@@ -193,23 +194,23 @@ class Relevance(NamedTuple):
 
     @property
     def shape(self) -> float:
-        """1: exponential."""
+        """The shape 1 of an exponential."""
         return 1.0
 
     def rates(self, lam: Array, data: Grouped) -> Array:
-        """λ_i, whatever the sample."""
+        """Return λ_i, the same for all samples."""
         return lam
 
     def collect(self, V: Array, data: Grouped) -> Array:
-        """Σ_τ v_iτ."""
+        """Return Σ_τ v_iτ."""
         return V.sum(axis=1, keepdims=True)
 
 
 class Exponential(NamedTuple):
-    """v_iτ ~ Exponential(rate): of a rate that is known, or of one λ for all that is learned.
+    """v_iτ ~ Exponential(rate), with a known rate, or with one λ for all entries, which is learned.
 
-    rate: a number or what broadcasts to components × samples, which is `Gamma(1, 1/rate)`, on T or on V; or on V a
-        Gamma or NumPyro distribution, the prior of λ.
+    rate: a number, or an array that broadcasts to components × samples: the same as `Gamma(1, 1/rate)`, on T or on V.
+        Or, on V, a Gamma or NumPyro distribution: the prior of λ.
     """
 
     rate: Any
@@ -226,20 +227,20 @@ class Exponential(NamedTuple):
 
     @property
     def shape(self) -> float:
-        """1: exponential."""
+        """The shape 1 of an exponential."""
         return 1.0
 
     def rates(self, lam: Array, data: Grouped) -> Array:
-        """λ, whatever the component and the sample."""
+        """Return λ, the same for all components and samples."""
         return lam
 
     def collect(self, V: Array, data: Grouped) -> Array:
-        """Σ_iτ v_iτ."""
+        """Return Σ_iτ v_iτ."""
         return V.sum(keepdims=True)
 
 
 class Family(Protocol):
-    """What the library asks of a prior on V; see the top of this file. Closed forms are in `Conjugate`."""
+    """Members that every prior on V has; see the top of this file. Closed forms are in `Conjugate`."""
 
     @property
     def hyperprior(self) -> Any: ...  # noqa: D102 (documented at the top of the file)
@@ -248,7 +249,7 @@ class Family(Protocol):
 
 
 class Conjugate(Family, Protocol):
-    """What it asks besides for closed forms."""
+    """Members of a family with closed forms."""
 
     @property
     def shape(self) -> Array: ...  # noqa: D102 (as above)
@@ -261,10 +262,10 @@ class Priors(NamedTuple):
 
     dictionary: on T, features × components: `Gamma`, or any NumPyro distribution on the positive numbers.
     coefficients: on V, components × samples: `GroupSparse`, `Relevance`, `Exponential`, `Gamma`, a family of your own,
-        or such a distribution.
+        or a NumPyro distribution on the positive numbers.
 
-    With a `Gamma` dictionary and a family that has closed forms every algorithm works; else `svi.run` and
-    `mcmc.run_nuts` do. NumPyro's own Gamma and Exponential count as ours.
+    With a `Gamma` dictionary and a family that has closed forms every algorithm works; with other priors only `svi.run`
+    and `mcmc.run_nuts` do. NumPyro's Gamma and Exponential are taken as the library's own.
 
     >>> Priors(dictionary=Gamma(0.6, 20.0), coefficients=Gamma(1.0, 1.0)).dictionary.a
     0.6
@@ -275,10 +276,9 @@ class Priors(NamedTuple):
 
 
 def by_scale(prior: dist.Distribution) -> Any:
-    """The prior of λ = 1/θ when θ has this one: for group *scales*, the means of V.
+    """Return the prior of λ = 1/θ for θ with this prior: for group *scales*, the means of V.
 
-    An inverse Gamma on scales is a Gamma on rates, the conjugate prior in other words; of others only SVI and NUTS
-    know.
+    An inverse Gamma on scales is a Gamma on rates, the conjugate prior; other priors work with SVI and NUTS only.
 
     Args:
         prior: a NumPyro distribution on the positive numbers.
@@ -295,7 +295,7 @@ def by_scale(prior: dist.Distribution) -> Any:
 
 
 def canonical(priors: Any) -> Priors:
-    """The same priors in our own words: NumPyro distributions as `Gamma` where they are one, else as `Given`."""
+    """Return the priors in the library's families: NumPyro distributions become a `Gamma` if possible, else `Given`."""
     if not isinstance(priors, Priors):
         raise ValueError(f"expected Priors(dictionary=Gamma(...), coefficients=...); got {priors!r}")
     dictionary, coefficients = (_canonical(f"the {name}", prior) for name, prior in priors._asdict().items())
@@ -311,7 +311,7 @@ def canonical(priors: Any) -> Priors:
 
 
 def is_grouped(priors: Priors) -> bool:
-    """Whether V depends on the group of a sample."""
+    """Return whether V depends on the group of a sample."""
     family = canonical(priors).coefficients
     return family.hyperprior is not None and "group" in family.axes
 
@@ -326,9 +326,9 @@ def _canonical(name: str, prior: Any) -> Any:
             return Gamma(1.0, 1 / base.rate).broadcast(*prior.batch_shape)
         return Given(prior)
     if isinstance(prior, Exponential) and not isinstance(prior.rate, (Gamma, Given, dist.Distribution)):
-        require_positive(f"{name}' rate", prior.rate)
+        require_positive(f"the rate of {name}", prior.rate)
         rate = prior.rate if isinstance(prior.rate, jax.Array) else np.asarray(prior.rate, float)
         return Gamma(1.0, 1 / rate)
     if hasattr(prior, "_asdict") and not isinstance(prior, (Gamma, Given, type)):
-        return type(prior)(*(_canonical(f"{name}' {field}", value) for field, value in prior._asdict().items()))
+        return type(prior)(*(_canonical(f"the {field} of {name}", value) for field, value in prior._asdict().items()))
     return prior

@@ -50,7 +50,7 @@ class Problem:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The precision of everything in it."""
+        """The precision of data and priors."""
         return self.data.X.dtype  # type: ignore[no-any-return]  # of a JAX array
 
     @property
@@ -93,18 +93,18 @@ def _prepare(data: Data, priors: Priors, rank: int | None) -> tuple[Data, Priors
             f"expected X below {largest:.1e}, the largest number at this precision; got {data.matrix.largest()}"
         )
     priors = canonical(priors)
-    # Lists are trees to JAX; here they are matrices.
+    # Lists are pytrees to JAX; here they are matrices.
     priors = jax.tree.map(lambda x: np.asarray(x) if isinstance(x, list) else x, priors, is_leaf=_is_whole)
     family = priors.coefficients
     if "group" in family.axes and data.num_groups == 0:
         name = type(family).__name__
-        raise ValueError(f"expected data with groups, as_data(X, groups), for a {name} prior; got data without")
+        raise ValueError(f"expected data with groups, as_data(X, groups), for a {name} prior; got data without groups")
     if "group" not in family.axes:  # then nothing depends on labels
         data = data._replace(labels=None)
     hyper = family if family.hyperprior is None else family.hyperprior
     matrices = _parameters("dictionary", priors.dictionary, ("feature", "component"))
     matrices |= _parameters("coefficients", hyper, family.axes)
-    if not isinstance(family, Gamma):  # whose own parameters are checked already
+    if not isinstance(family, Gamma):  # its parameters are checked already
         stated = stated_of_V(family, data)
         matrices |= {f"coefficients.{name}": (x, ("component", "sample")) for name, x in stated.items()}
     for name, (values, _) in matrices.items():
@@ -115,7 +115,7 @@ def _prepare(data: Data, priors: Priors, rank: int | None) -> tuple[Data, Priors
 
 
 def has_counts(data: Data) -> bool:
-    """Return whether X holds whole numbers, which can be shared out among components."""
+    """Return whether X holds whole numbers, which can be split among components."""
     return data.matrix.is_whole()
 
 
@@ -146,7 +146,7 @@ def _two_axes(priors: Priors, data: Data, K: int) -> Priors:
 
 
 def _is_whole(x: Any) -> bool:
-    """Return whether JAX should treat x as one leaf: lists, and distributions, whose inside belongs to NumPyro."""
+    """Return whether JAX should treat x as one leaf: lists, and distributions, whose leaves belong to NumPyro."""
     return isinstance(x, (list, Given))
 
 

@@ -8,9 +8,9 @@ y = x + n, n even, and brought back to x by the recurrence
 The factors pair up: with u = x(x+n−1), (x+k)(x+n−1−k) = u + k(n−1−k). So one polynomial in u of degree n/2, and its
 slope, give the sum by a single division and the product by a single logarithm; taken relative to y², neither overflows.
 
-Two habits of XLA shape the code. Of what several loops have in common it stores whatever takes a division or a
-logarithm, and computes the rest again: `digamma` ends with its division, so that it is stored once and whole, and
-`log_entropy` shifts by another n, so that the two have nothing else in common.
+The code is shaped by XLA: if several loops have an expression in common, it stores divisions and logarithms and
+computes the rest again. So `digamma` ends with its division and is stored once as a whole, and `log_entropy` shifts by
+another n, so that the two have nothing else in common.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _GAMMALN = [B / (2 * j * (2 * j - 1)) for j, B in enumerate(_BERNOULLI, start=1)
 
 @jax.custom_jvp
 def log(x: Array) -> Array:
-    """Log x for positive x that are not subnormal: in double precision faster than XLA's own.
+    """Return log x for positive x that are not subnormal: in double precision faster than XLA's own.
 
     With x = 2ᵉ m and √½ ≤ m < √2, read off the bits of x, log x = e log 2 + 2 artanh s, where s = (m − 1) / (m + 1)
     is below 0.172, so that eleven terms of artanh s = s + s³/3 + s⁵/5 + … are exact to rounding.
@@ -57,7 +57,7 @@ log.defjvps(lambda slope, _, x: slope / x)
 
 
 def digamma(x: Array, times: Array = 1.0) -> Array:
-    """ψ(x) + log(times), ψ(x) = d log Γ(x) / dx: E[log y] of a Gamma with shape x and scale `times`.
+    """Return ψ(x) + log(times), ψ(x) = d log Γ(x) / dx: E[log y] of a Gamma with shape x and scale `times`.
 
     >>> round(float(digamma(jnp.asarray(1.0))), 4)
     -0.5772
@@ -68,9 +68,9 @@ def digamma(x: Array, times: Array = 1.0) -> Array:
 
 
 def log_entropy(x: Array) -> Array:
-    """x + log Γ(x) − x ψ(x): the entropy of log y for y ~ Gamma(x, any scale).
+    """Return x + log Γ(x) − x ψ(x): the entropy of log y for y ~ Gamma(x, any scale).
 
-    It is of the size of log x while its terms are of the size of x log x: they are cancelled on paper here.
+    It is of order log x, but its terms are of order x log x: they are cancelled analytically here.
 
     >>> round(float(log_entropy(jnp.asarray(1.0))), 4)  # 1 + Euler's constant
     1.5772
@@ -83,7 +83,7 @@ def log_entropy(x: Array) -> Array:
 
 
 def gammaln(x: Array) -> Array:
-    """Log Γ(x)."""
+    """Return log Γ(x)."""
     x = jnp.asarray(x, jnp.result_type(x, float))
     n, terms = _FOR_GAMMALN[x.dtype]
     y, product, _, _, tail = _shifted(x, n, terms)
@@ -91,7 +91,7 @@ def gammaln(x: Array) -> Array:
 
 
 def exp_digamma(x: np.ndarray) -> np.ndarray:
-    """exp ψ(x) of an array of NumPy's, by SciPy: for a look at results, where compiling would take longer.
+    """Return exp ψ(x) of a NumPy array, by SciPy: for reading results, where compilation would take longer.
 
     >>> round(float(exp_digamma(np.ones(1))[0]), 4)
     0.5615
@@ -101,7 +101,7 @@ def exp_digamma(x: np.ndarray) -> np.ndarray:
 
 
 def _shifted(x: Array, n: int, terms: int) -> tuple[Array, Array, Array, Array, Array]:
-    """y = x + n, the product P = Π_{k<n} (x+k)/y, and what brings the series at y back to x.
+    """Return y = x + n, P = Π_{k<n} (x+k)/y, and the slope, series and tail of the two functions.
 
     ψ(x) = log y + series − slope / P, and log Γ(y) = (y − ½) log y − y + ½ log 2π + tail.
     """
@@ -117,7 +117,7 @@ def _shifted(x: Array, n: int, terms: int) -> tuple[Array, Array, Array, Array, 
 
 
 def _series(coefficients: list[float], r2: Array) -> Array:
-    """Σ_j c_j r2^j by Horner's rule."""
+    """Return Σ_j c_j r2^j by Horner's rule."""
     value = jnp.full_like(r2, coefficients[-1])
     for c in coefficients[-2::-1]:
         value = value * r2 + c
@@ -125,7 +125,7 @@ def _series(coefficients: list[float], r2: Array) -> Array:
 
 
 def shape_of_gap(gap: Array) -> Array:
-    """The a of log a − ψ(a) = gap > 0: between 1/(2 gap) and 1/gap, as a (log a − ψ(a)) falls from 1 to ½."""
+    """Return a with log a − ψ(a) = gap > 0: between 1/(2 gap) and 1/gap, as a (log a − ψ(a)) falls from 1 to ½."""
 
     def excess(u: Array) -> Array:
         share = jnp.clip(jnp.exp(u) * (u - digamma(jnp.exp(u))), 0.5, 1.0)
@@ -135,7 +135,7 @@ def shape_of_gap(gap: Array) -> Array:
 
 
 def inverse_digamma(value: Array) -> Array:
-    """The a of ψ(a) = value, from Minka's start."""
+    """Return a with ψ(a) = value, by Newton's method from Minka's start."""
     euler = np.euler_gamma
     large = value >= -2.22
     u = jnp.where(large, jnp.log(jnp.exp(value) + 0.5), -jnp.log(-jnp.where(large, -2.22, value) - euler))
@@ -143,7 +143,7 @@ def inverse_digamma(value: Array) -> Array:
 
 
 def _newton(f: Callable[[Array], Array], u: Array) -> Array:
-    """The a = exp(u) of f(u) = 0: in log a it is positive, and the f above are nearly straight."""
+    """Return a = exp(u) with f(u) = 0: in log a it stays positive, and the functions above are nearly linear."""
 
     def step(_: int, u: Array) -> Array:
         value, slope = jax.jvp(f, (u,), (jnp.ones_like(u),))

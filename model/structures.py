@@ -1,7 +1,7 @@
-"""Which component may serve which group: a matrix of truth values, components × groups, and the prior on λ it makes.
+"""Structures: boolean matrices, components × groups, true where a component may serve a group, and their priors on λ.
 
-The paper's prior (11) has a component serve one group. Rows with several ones are components that groups share: all
-groups (`common`), those below a node of a `tree`, or any others; `np.vstack` puts such matrices together.
+Under the paper's prior (11) every component serves one group. Rows with several ones are components that groups share:
+all groups (`common`), the groups below a node of a `tree`, or any others; `np.vstack` joins structures.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from .priors import Gamma
 from .validation import whole
 
 Structure: TypeAlias = NDArray[np.bool_]
-SAME = 1e-5  # relative difference of shapes that single precision may make of none
+SAME = 1e-5  # relative difference that rounding to single precision may cause between equal shapes
 
 
 def structured(structure: ArrayLike, small: float = 32.0, large: float = 256.0, scale: float = 1e6) -> Gamma:
-    """λ_ic ~ Gamma(aˡ_ic, bˡ): aˡ = small where component i may serve group c, large elsewhere.
+    """Return the prior λ_ic ~ Gamma(aˡ_ic, bˡ): aˡ = small where component i may serve group c, large elsewhere.
 
     Args:
-        structure: components × groups, of 0 and 1 or truth values; every component serves a group at least.
+        structure: components × groups, of 0 and 1 or booleans; every component serves at least one group.
         small: the shape aˡ where a component serves.
         large: the shape aˡ elsewhere; the larger, the more strictly groups keep to the components that serve them.
         scale: bˡ, the same everywhere.
@@ -49,16 +49,16 @@ def label_driven(
     *,
     rank: int | None = None,
 ) -> Gamma:
-    """The paper's prior (11) on λ: each component bound to one group, a = small there and large elsewhere.
+    """Return the paper's prior (11) on λ: each component is bound to one group, aˡ = small there and large elsewhere.
 
     Args:
-        per_group: how many components each group gets; one number, or one for each group.
+        per_group: components of each group; one number, or one for each group.
         num_groups: C.
         small: the shape aˡ where a component is bound.
         large: the shape aˡ elsewhere; the larger, the more strictly groups keep to their own components.
         scale: bˡ, the same everywhere.
-        rank: instead of per_group, the number of components in all, shared out as evenly as it goes
-            (the first groups get one more).
+        rank: instead of per_group, the number of components in all, divided as evenly as possible (the first groups
+            get one more).
 
     Returns a Gamma of shape components × groups, components ordered by group.
 
@@ -73,13 +73,13 @@ def label_driven(
 def individual(
     per_group: int | Sequence[int] | None = None, num_groups: int | None = None, *, rank: int | None = None
 ) -> Structure:
-    """Components of one group each, ordered by group.
+    """Return the structure of components that serve one group each, ordered by group.
 
     Args:
-        per_group: how many each group gets; one number, or one for each group.
+        per_group: components of each group; one number, or one for each group.
         num_groups: C.
-        rank: instead of per_group, how many there are in all, shared out as evenly as it goes (the first groups get
-            one more).
+        rank: instead of per_group, the number of components in all, divided as evenly as possible (the first groups
+            get one more).
 
     >>> individual([2, 1]).astype(int).tolist()
     [[1, 0], [1, 0], [0, 1]]
@@ -99,10 +99,10 @@ def individual(
 
 
 def common(number: int, num_groups: int) -> Structure:
-    """Components that serve every group.
+    """Return the structure of components that serve every group.
 
     Args:
-        number: how many; 0 is none.
+        number: of components; may be 0.
         num_groups: C.
 
     >>> np.vstack([common(1, 2), individual(1, 2)]).astype(int).tolist()
@@ -118,15 +118,15 @@ def common_and_individual(
     *,
     rank: int | None = None,
 ) -> Structure:
-    """Components that all groups share, then those of one group each: the models that the paper cites as [16, 18, 20].
+    """Return the structure of common components, then individual ones: the models that the paper cites as [16, 18, 20].
 
-    There, constraints on the dictionary tell the two kinds apart; here it is the prior of the coefficients.
+    Those models separate the two kinds by constraints on the dictionary; here the prior of the coefficients does.
 
     Args:
-        num_common: how many serve every group.
-        per_group: how many each group has of its own; one number, or one for each group.
+        num_common: components that serve every group.
+        per_group: components of each group alone; one number, or one for each group.
         num_groups: C.
-        rank: instead of per_group, how many there are in all, common ones included.
+        rank: instead of per_group, the number of components in all, common ones included.
 
     >>> common_and_individual(num_common=2, per_group=3, num_groups=15).shape
     (47, 15)
@@ -138,12 +138,12 @@ def common_and_individual(
 
 
 def tree(levels: Sequence[Sequence[Hashable]], per_node: int | Sequence[int] = 1) -> Structure:
-    """Components of every node of a hierarchy of groups, which serve all groups below that node.
+    """Return the structure of a hierarchy of groups: components of a node serve all groups below that node.
 
     Args:
-        levels: from the coarsest to the finest; each says of every group, in the order of `data.names.group`, which
-            node of that level it is below. The groups themselves are a level only if they are listed.
-        per_node: how many components each node gets; one number, or one for each level.
+        levels: from the coarsest to the finest; each lists, for every group in the order of `data.names.group`, the
+            node of that level that it is below. The groups themselves are a level only if they are listed.
+        per_node: components of each node; one number, or one for each level.
 
     Returns components × groups: level by level, nodes in the order in which they are first named.
 
@@ -167,10 +167,10 @@ def tree(levels: Sequence[Sequence[Hashable]], per_node: int | Sequence[int] = 1
 
 
 def served(rate: Gamma, group_sizes: ArrayLike, rank: int) -> Structure:
-    """Which groups each component may serve under this prior of λ: those where its mean aˡbˡ is least.
+    """Return the structure of a prior of λ: a component may serve the groups where its prior mean aˡbˡ is least.
 
-    The inverse of `structured` and, where shapes grow with the sizes of groups, of `relative_rates`: means are compared
-    as they are or for each sample of a group, in whichever of the two ways fewer of them differ.
+    This is the inverse of `structured` and of `relative_rates`, whose shapes grow with the sizes of groups: means are
+    compared as they are, or divided by group sizes if fewer of them then differ.
 
     Args:
         rate: the prior of λ.
@@ -189,7 +189,7 @@ def served(rate: Gamma, group_sizes: ArrayLike, rank: int) -> Structure:
 
 
 def check_structure(structure: ArrayLike, num_groups: int | None = None) -> Structure:
-    """The matrix as truth values, if it is one of a structure, of so many groups.
+    """Return a structure as booleans; raise if it is not valid.
 
     Args:
         structure: components × groups.
@@ -209,7 +209,7 @@ def check_structure(structure: ArrayLike, num_groups: int | None = None) -> Stru
 
 
 def _counts(name: str, given: Any, length: int) -> NDArray[np.intp]:
-    """How many components each of these gets, from one number or from one for each."""
+    """Return the number of components of each group or node, from one number or from one for each."""
     counts = np.asarray(given)
     if counts.ndim > 1 or counts.size not in (1, length) or counts.dtype.kind not in "iu":
         raise ValueError(f"expected {name} to be a whole number or {length} of them; got {given}")
@@ -219,5 +219,5 @@ def _counts(name: str, given: Any, length: int) -> NDArray[np.intp]:
 
 
 def _distinct(values: NDArray[np.float64]) -> int:
-    """How many different numbers there are, but for rounding."""
+    """Return the number of different values, except for rounding."""
     return 1 + int((np.diff(np.sort(np.log(values), axis=None)) > SAME).sum())

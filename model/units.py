@@ -22,11 +22,11 @@ from .validation import whole
 #     100 digits          0.894         0.894         0.898         0.890
 #     600 digits          0.931         0.938         0.936         0.924
 #     ORL                   –           0.956         0.955         0.964
-#     From 0 to 1: 100 digits 0.873, 600 digits 0.916 to 0.921, ORL (one split) 0.905, whatever the pair.
-# With λ starting at its shape those with large ≥ 0.01 do about as well in the data's own unit, but from 0 to 1 those
-# with large ≤ 0.01 fall to 0.31–0.36 on 100 digits: that start does not keep groups apart there. What is lost from 0 to
-# 1 in any case is lost to Poisson noise and not to this prior: the same picture with 1/255 of the counts says less. Nor
-# is it lost to the dictionary's, whose unit bᵗ is none as long as 1/bˡ is nearly 0: docs/structures.md.
+#     From 0 to 1: 100 digits 0.873, 600 digits 0.916 to 0.921, ORL (one split) 0.905, for every pair.
+# With λ starting at its shape, pairs with large ≥ 0.01 do about as well in the data's own unit, but from 0 to 1 pairs
+# with large ≤ 0.01 fall to 0.31–0.36 on 100 digits: that start does not keep groups apart there. The loss from 0 to 1
+# that remains is due to Poisson noise, not to this prior: 1/255 of the counts of a picture hold less information.
+# Nor is it due to the dictionary's prior, whose scale bᵗ has no effect as long as 1/bˡ is nearly 0: docs/structures.md.
 SMALL, LARGE = 1e-3, 1e-2
 
 
@@ -40,21 +40,21 @@ def relative_rates(
     rank: int | None = None,
     structure: ArrayLike | None = None,
 ) -> Gamma:
-    """The paper's prior (11) on λ, its shapes as shares of a sample's counts: aˡ_ic = share · S̄ · N_c.
+    """Return the paper's prior (11) on λ with shapes relative to the counts of a sample: aˡ_ic = fraction · S̄ · N_c.
 
     S̄ is the mean of Σ_ν x_ντ over samples and N_c the size of a group. With a large scale bˡ a shape aˡ takes about
-    aˡ/N_c counts from a component's part of every sample of the group, so that the shapes that serve grow with both.
+    aˡ/N_c counts from a component's part of every sample of the group, so that useful shapes grow with both.
 
     Args:
         data: as made by `as_data`, with groups.
-        per_group: how many components each group gets; one number, or one for each group.
-        small: the share that a component loses in a group it is bound to.
-        large: the share that it loses elsewhere.
+        per_group: components of each group; one number, or one for each group.
+        small: the fraction of counts that a component loses in a group it is bound to.
+        large: the fraction that it loses elsewhere.
         scale: bˡ, the same everywhere.
         rank: instead of per_group, the number of components in all.
-        structure: instead of both, which component may serve which group, as in `structured`.
+        structure: instead of both, components × groups, true where a component may serve a group, as in `structured`.
 
-    Returns a Gamma of shape components × groups. A group without samples counts as one of one sample.
+    Returns a Gamma of shape components × groups. A group without samples counts as a group of one sample.
 
     >>> from gsnmf.model import as_data
     >>> data = as_data([[4.0, 0.0, 2.0], [6.0, 10.0, 8.0]], ["a", "b", "b"])
@@ -73,14 +73,15 @@ def relative_rates(
 
 
 def unit_of(X: Array, mean: float = 128.0) -> float:
-    """By what to multiply X for its mean entry, of those seen, to be so many counts; 1 if all are 0.
+    """Return the factor that gives X this mean over observed entries, in counts; 1 if all entries are 0.
 
-    The unit of X says how sure it is, as Poisson noise is √x: where X is not counts, choose it. Multiplied by this,
-    pixels from 0 to 1 and from 0 to 255 are the same data, and with `relative_rates` the same numbers the same prior.
+    The unit of X decides how precise X is, as Poisson noise is √x: if X is not counts, choose its unit. Multiplied by
+    this factor, pixels from 0 to 1 and from 0 to 255 are the same data, and the same arguments of `relative_rates` give
+    the same prior.
 
     Args:
-        X: nonnegative; NaN, and what NumPy's masked arrays hide, is left out.
-        mean: how many counts; 128 for pixels as in 8 bits.
+        X: nonnegative; NaN and entries that a NumPy masked array hides are left out.
+        mean: counts of the mean entry; 128 for pixels as in 8 bits.
 
     >>> unit_of([[0.25, 0.75]])
     256.0
@@ -95,11 +96,11 @@ def unit_of(X: Array, mean: float = 128.0) -> float:
 
 
 def matching(data: Data, dictionary: Any, rank: int) -> Gamma:
-    """The prior on V of a model without groups: exponential, of the scale that makes TV as large as X a priori.
+    """Return a prior on V for a model without groups: exponential, with the scale that makes TV as large as X a priori.
 
     Args:
         data: as made by `as_data`.
-        dictionary: the prior on T, a Gamma or a NumPyro distribution, of which the median stands for the mean.
+        dictionary: the prior on T, a Gamma or a NumPyro distribution, whose median takes the place of its mean.
         rank: the number of components.
 
     >>> from gsnmf.model import as_data

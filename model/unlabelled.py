@@ -2,8 +2,8 @@
 
     z_τ ~ Categorical(π_τ)        v_iτ | z_τ = c  as the family specifies for a sample of group c
 
-A labelled sample has its label with probability 1. A multi-label sample has the average of its groups' rates whatever z
-is, which is then one of its labels, each equally likely.
+A labelled sample has its label with probability 1. A multi-label sample has the average of its groups' rates for
+every z, which is then one of its labels, each equally likely.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ def whole(name: str, value: Any, least: int) -> int:
 
 def require_positive(name: str, values: Array) -> None:
     """Raise unless all values are positive and finite in the precision that JAX is set to."""
-    if isinstance(values, jax.core.Tracer):  # inside someone's jit: there are no values to look at
+    if isinstance(values, jax.core.Tracer):  # under a user's jit: it has no values
         return
     array = np.asarray(values)
     dtype = jnp.result_type(float)

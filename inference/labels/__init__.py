@@ -1,10 +1,10 @@
-"""Labels in a run of sweeps: one strategy for known labels, and two for samples without a label.
+"""Labels in a run of sweeps: one strategy for known labels, and two for unlabelled samples.
 
-Each strategy is an object with the same methods, so that sweep, bound and engine never ask which it is:
+All strategies have the same methods, so that sweep, bound and engine do not depend on the strategy:
 
     allocate(X, m)                      q(S), and q(z) where it is found with it
-    exposure(X, m, S)                   how much T could have caused
-    groups_in_sweep(m, S), groups_of(q) the membership that rates and sums go by
+    exposure(X, m, S)                   Σ_τ w E[V], the factor of each t in its expected counts
+    groups_in_sweep(m, S), groups_of(q) the membership for rates and sums
     update(family, m, V, lam, S)        q(z) and q(π)
     read(X, priors, q)                  the moments that the next sweep needs besides those of T, V and λ
     sample_terms(X, priors, q)          the terms of the bound that belong to samples, by component: −KL and totals

@@ -40,7 +40,7 @@ class Known:
         return Allocation(*X.allocate(m.T, m.V))
 
     def exposure(self, X: Observed, m: Moments, S: Allocation) -> Array:
-        """Return Σ_τ w E[V], as the moments have it."""
+        """Return Σ_τ w E[V] of the moments."""
         return jnp.exp(m.exposure)
 
     def groups_in_sweep(self, m: Moments, S: Allocation) -> Groups:

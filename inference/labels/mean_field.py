@@ -1,4 +1,4 @@
-"""The mean field for unlabelled samples, as in the paper's appendix: one q(v_τ) whatever the label, and
+"""The mean field for unlabelled samples, as in the paper's appendix: one q(v_τ) for all labels, and
 
     q(z_τ = c) ∝ exp( E[log π_c] + β Σ_i (a L_Λ,ic − E_Λ,ic E_V,iτ) ),
 
@@ -32,7 +32,7 @@ class MeanField(Unlabelled):
     """One q(v_τ) for an unlabelled sample; rows are samples, labelled ones first."""
 
     def groups_in_sweep(self, m: Moments, S: Allocation) -> Groups:
-        """Return membership with the q(z) that the moments have."""
+        """Return membership with the q(z) of the moments."""
         return self._with(m.labels.z)
 
     def groups_of(self, q: Transposed) -> Groups:
@@ -77,7 +77,7 @@ class MeanField(Unlabelled):
 
 
 def require_labels(posterior: Posterior) -> LabelPosterior:
-    """Return what a posterior has on labels; raise if it has nothing."""
+    """Return the labels of a posterior; raise if it has none."""
     if posterior.labels is None:
         raise ValueError("expected a posterior of data with unlabelled samples, with q(z); got one without q(z)")
     return posterior.labels

@@ -1,4 +1,4 @@
-"""Labels of unlabelled samples, read off any result: p(z | V, λ, π) of every draw, and its average over draws."""
+"""Labels of unlabelled samples from any result: p(z | V, λ, π) of every draw, and its average over draws."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NEEDED = ("V", "lam", "pi")  # by p(z | V, λ, π)
 
 def label_probabilities(
     result: Any,
-    data: Data,
+    data: Data | Problem,
     priors: Priors | None = None,
     *,
     key: Array | None = None,
@@ -49,7 +49,7 @@ def label_probabilities(
     source = source_of(result, data, priors, num_samples)
     problem = source.problem
     if problem.data.num_unlabelled == 0:
-        raise ValueError("expected data with unlabelled samples, and priors with groups; got no labels to infer")
+        raise ValueError("expected data with unlabelled samples, and priors with groups; got 0 unlabelled samples")
     size = batch(problem.data.num_samples * problem.data.num_groups * problem.rank, source.num)
     total = np.zeros((problem.data.num_samples, problem.data.num_groups))
     for some, many in in_batches(source, key, size):

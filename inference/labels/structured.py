@@ -83,7 +83,7 @@ class Structured(Unlabelled):
         """Return the bound's terms of samples and labels when q(S) and q(z) are older than the factors."""
         z: Any = S.labels
         rows = jnp.sum(S.V * (new.V - old.V), axis=1) + new.labels.rows - old.labels.rows
-        moved_prior = jnp.where(z > 0, z * (new.labels.log_prior - old.labels.log_prior), 0)
+        moved_prior = z * jnp.where(z > 0, new.labels.log_prior - old.labels.log_prior, 0)
         T = by_component(S.T * (new.T - old.T), axis=1)
         return S.log_ratio + jnp.sum(T) + self._weights(z, len(rows)) @ rows + jnp.sum(moved_prior)
 

@@ -1,4 +1,4 @@
-"""Unlabelled samples: the prior of their labels, q(z) and q(π), as both forms of q have them.
+"""Unlabelled samples: the prior of their labels, and q(z) and q(π), in both forms of q.
 
 The bound gains Σ_τ [ Σ_c q(z_τ = c) E[log π_c] + H(q(z_τ)) ], and with a Dirichlet prior −KL(q(π) ‖ p(π)), where
 
@@ -15,7 +15,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import entr
 
 from ...model.data import Data
 from ...model.labels import Labels
@@ -66,7 +65,7 @@ class LabelPrior(NamedTuple):
 
     @property
     def is_shared(self) -> bool:
-        """Whether all samples share one π."""
+        """True if all samples share one π."""
         return self.u is not None and self.u.ndim == 1
 
 
@@ -158,7 +157,7 @@ def matched(given: Gamma, z: Array) -> Gamma:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Unlabelled(Known):
-    """The part that both forms share.
+    """Base class of both forms of q for unlabelled samples.
 
     prior: of the labels of unlabelled samples.
     beta: β, the weight of the evidence for labels: 1, and less while a run anneals.
@@ -189,5 +188,6 @@ class Unlabelled(Known):
 
 
 def label_terms(z: Array, log_prior: Array) -> Array:
-    """Return Σ_τ [ Σ_c q(z_τ = c) E[log π_c] + H(q(z_τ)) ]; groups of probability 0 do not count."""
-    return jnp.sum(z * jnp.where(z > 0, log_prior, 0) + entr(z))
+    """Return Σ_τ [ Σ_c q(z_τ = c) E[log π_c] + H(q(z_τ)) ]; groups of probability 0 contribute nothing."""
+    some = z > 0  # elsewhere neither logarithm may be differentiated
+    return jnp.sum(z * (jnp.where(some, log_prior, 0) - jnp.log(jnp.where(some, z, 1))))

@@ -41,14 +41,14 @@ def labelling(
 
     Args:
         form: of q for an unlabelled sample. "structured", q(v | z) q(z): a q(v) for every candidate group, at as many
-            times the work for such samples. "mean_field", q(v) q(z): the paper's appendix. One q(v) cannot be sparse in
-            the way of every group at once, so that it recovers fewer labels.
+            times the work for unlabelled samples. "mean_field", q(v) q(z): the paper's appendix. One q(v) cannot have
+            the sparsity of every group at once, so that it recovers fewer labels.
         warm_start: fit the labelled samples first, alone, initialised from their "groups" or at "random" (as `init`
-            of `run`), and begin there. None for no warm start; nor is there one if `start` gives V or a posterior, or
-            if no sample is labelled.
-        annealing: sweeps before those that count, in which the evidence for labels has a weight that grows from 0
-            towards 1; 0 for none. There are none if `start` is a posterior, whose form is kept unless another is asked
-            for.
+            of `run`), and begin there. None for no warm start. There is none either if `start` gives V or a posterior,
+            or if no sample is labelled.
+        annealing: the number of sweeps, before the recorded ones, in which the evidence for labels has a weight that
+            grows from 0 towards 1; 0 for no annealing. There is none if `start` is a posterior, whose form is kept
+            unless another is asked for.
         tempering: the former name of annealing.
 
     >>> labelling("mean_field", warm_start=None, annealing=0)  # plain joint updates, as in the appendix
@@ -76,7 +76,7 @@ def begins_warm(how: Labelling, data: Data, start: Any) -> bool:
 def labelled(data: Data) -> Data:
     """Return the labelled samples, each repeated so that their number is about that of all samples.
 
-    So the priors weigh no more in a fit to them than in one to all.
+    So the priors have the same weight as in a fit to all samples.
     """
     known = np.flatnonzero(data.known)
     return take(data, np.tile(known, max(1, round(data.num_samples / len(known)))))

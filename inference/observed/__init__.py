@@ -4,7 +4,7 @@ q(s_ν·τ) is multinomial with x_ντ trials and probabilities g_T,νi g_V,iτ 
 Nothing here, or anywhere, forms an array of F×K×N.
 
 Here and in the sweep all matrices are the transposes of those on paper, samples first, Xᵀ ≈ VᵀTᵀ: X is samples ×
-features, V samples × components, T components × features. It is the layout in which `benchmarks/` finds its floor.
+features, V samples × components, T components × features. `benchmarks/` measures its fastest sweep in this layout.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ __all__ = ["Allocation", "Dense", "MaskedDense", "Observed", "base_of", "observe
 
 
 class Allocation(NamedTuple):
-    """q(S) at its optimum for given exp E[log T], exp E[log V], as far as it is needed.
+    """Sums of q(S) at its optimum for given exp E[log T] and exp E[log V].
 
     T: Σ_T = Σ_τ E[s], components × features.
     V: Σ_V = Σ_ν E[s], samples × components.
     log_ratio: Σ_ντ x log(M/x), which is small where TV is close to X: single precision keeps its digits.
-    labels: what the labels' strategy found on the way; None with known labels and in the mean field.
+    labels: q(z) in the structured form; None with known labels and in the mean field.
     """
 
     T: Array

@@ -1,4 +1,4 @@
-"""X for samples of which each has a row of V for every candidate group: the structured form of unlabelled samples."""
+"""X with a row of V for every candidate group of a sample: the structured form of unlabelled samples."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ class Candidates:
 
     X is neither copied nor read more than once for its candidates.
 
-    known: the labelled samples; unlabelled: the others, in tiles that are smaller by the number of groups.
+    known: the labelled samples.
+    unlabelled: the unlabelled samples, in tiles that are smaller by the number of groups.
     num_groups: C, candidates of an unlabelled sample.
     """
 
@@ -40,7 +41,7 @@ class Candidates:
         weigh: Callable[[Array, Array, Array, Array], tuple[Array, Array]],
         read: tuple[Array, Array],
     ) -> tuple[Array, Array, Array, Array]:
-        """Return Σ_T with candidates weighted, Σ_V, the sum of log ratios and of what `weigh` adds, and the weights.
+        """Return Σ_T with weighted candidates, Σ_V, the sum of log ratios and of the terms of `weigh`, and the weights.
 
         Args:
             T: E[log T], components × features.

@@ -14,11 +14,11 @@ from ...model.priors import Gamma
 from ...model.special import gammaln
 from ...model.types import Array
 
-TILE = 8 << 20  # bytes of X, or of M, that are worked on at once
+TILE = 8 << 20  # bytes of X, or of M, in one tile
 
 
 class Dense(NamedTuple):
-    """A dense X of which everything was observed.
+    """A dense X without hidden entries.
 
     tiles: tiles × samples per tile × features, filled up with empty samples. A large X is read tile by tile, once a
         sweep, and M is never stored whole.
@@ -74,7 +74,7 @@ class MaskedDense(NamedTuple):
 
     def exposure_of_T(self, V: Gamma) -> Array:
         """Return Σ_τ w_ντ E[v_iτ], components × features."""
-        return jnp.maximum(V.mean.T @ self.mask, np.finfo(self.mask.dtype).tiny)  # so that it has a logarithm
+        return jnp.maximum(V.mean.T @ self.mask, np.finfo(self.mask.dtype).tiny)  # its logarithm must be finite
 
     def exposure_of_V(self, T: Gamma) -> Array:
         """Return Σ_ν w_ντ E[t_νi], samples × components."""

@@ -508,7 +508,7 @@ def test_families_without_lambda_refuse_what_needs_it():
     priors = Priors(Gamma(1.0, 1.0), Gamma(1.0, 1.0))
     with pytest.raises(ValueError, match="expected no lam, as Gamma"):
         cavi.run(DATA, priors, rank=4, start=cavi.start(lam=np.ones((4, 3))))
-    with pytest.raises(ValueError, match="coefficients with groups for init='groups'"):
+    with pytest.raises(ValueError, match="coefficients with λ by group for init='groups'; got Gamma"):
         cavi.run(DATA, priors, rank=4, key=jax.random.key(0), init="groups")
     fit = cavi.run(DATA, priors, rank=4, key=jax.random.key(0), max_steps=3, tol=None)
     assert fit.posterior.lam is None

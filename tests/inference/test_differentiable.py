@@ -48,6 +48,11 @@ CASES = {
         FAMILIES["group sparse"],
         cavi.labelling("structured", annealing=0),
     ),
+    "impossible groups": (
+        sparse_data([None, 1, 2, 0, None, 2, 0, 1, 2], label_prior=[1.0, 0.0, 2.0]),
+        FAMILIES["group sparse"],
+        cavi.labelling("structured", annealing=0),
+    ),
 }
 
 

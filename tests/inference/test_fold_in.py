@@ -173,7 +173,7 @@ def test_wrong_input():
         fold_in(q, X[1:], priors)
     with pytest.raises(ValueError, match="expected X to be nonnegative; got a minimum of -1"):
         fold_in(q, X - 1, priors)
-    with pytest.raises(ValueError, match="expected the priors that the posterior was learned with"):
+    with pytest.raises(ValueError, match="expected priors with λ, like the posterior; got Gamma coefficients"):
         fold_in(q, X, Priors(priors.dictionary, matching(data, priors.dictionary, 4)))
     with pytest.raises(ValueError, match=r"expected coefficients.a to broadcast to components × samples, \(4, 1\)"):
         fold_in(q._replace(lam=None), X, Priors(priors.dictionary, Gamma(np.ones((4, 9)), 1.0)))
@@ -184,7 +184,7 @@ def test_wrong_input():
     with pytest.raises(ValueError, match="expected tol to be a number ≥ 0; got -1"):
         fold_in(q, X, priors, tol=-1)
     folded = fold_in(q, X, priors)
-    with pytest.raises(ValueError, match="expected 3 positive shares, one per group; got"):
+    with pytest.raises(ValueError, match="expected shares to hold 3 positive proportions, one per group; got"):
         folded.class_posterior([1.0, 0.0, 2.0])
     with pytest.raises(ValueError, match="expected temperature to be a positive number; got 0"):
         folded.mean(temperature=0)

@@ -291,7 +291,7 @@ UNFIT = {
     ),
     "dictionary.b to be tied as it is to be learned, by 'feature'": (UNEQUAL, cavi.learn("feature")),
     "coefficients.a to be tied as it is to be learned, by 'all'": (UNEQUAL, cavi.learn(coefficients="all")),
-    "several values to a block, to learn shape and scale of coefficients together; got one, by 'component'": (
+    "blocks of several values, to learn shape and scale of coefficients together; got blocks of 1, by 'component'": (
         Priors(Gamma(1.0, 1.0), Relevance(Gamma(1.0, 1.0))),
         cavi.learn(coefficients="component"),
     ),

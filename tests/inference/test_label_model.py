@@ -427,14 +427,14 @@ def test_what_is_refused(monkeypatch):
         ValueError, match="coefficients of shape 1 for Gibbs sampling with multi-label samples; got Wide of shape 2"
     ):
         mcmc.run_gibbs(data_of("even"), wide, **quiet)
-    with pytest.raises(ValueError, match="known weights of unknown labels for a MAP estimate; got a Dirichlet"):
+    with pytest.raises(ValueError, match="known weights as label_prior for a MAP estimate; got a Dirichlet"):
         svi.run(data_of("shared"), Priors(Gamma(2.0, 1.0), GroupSparse(Gamma(2.0, 1.0))), "map", **quiet)
     bare = Posterior(*fitted("structured", "even").posterior[:3])
-    with pytest.raises(ValueError, match="a posterior of data in which labels are unknown"):
+    with pytest.raises(ValueError, match="a posterior of data with unlabelled samples"):
         handlers.seed(guide(bare), 0)(data_of("even"), PRIORS)
     with pytest.raises(ValueError, match="expected data whose labels are all known"):
         calibration(data_of("even"), PRIORS, key=jax.random.key(0))
-    with pytest.raises(ValueError, match="expected data with labels that are unknown"):
+    with pytest.raises(ValueError, match="expected data with unlabelled samples"):
         label_probabilities(bare, as_data(X, list("abcabc")), PRIORS)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"expected the package funsor.*gsnmf\[labels\]"):

@@ -139,7 +139,7 @@ def test_hide_never_takes_the_last_entry_of_a_feature_or_sample():
         mask = hide(as_data(np.ones((4, 4))), 0.5, seed=seed).mask
         assert mask.any(axis=0).all()
         assert mask.any(axis=1).all()
-    with pytest.raises(ValueError, match="leaves an entry of every feature and sample"):
+    with pytest.raises(ValueError, match="share to leave an entry of every feature and sample"):
         hide(as_data(np.ones((4, 4))), 0.9)
     with pytest.raises(ValueError, match="share to lie between 0 and 1; got 1"):
         hide(as_data(X), 1)
@@ -235,7 +235,7 @@ BAD_LABELS = {
     "expected a label, or a set of labels, per sample; got {'a': 1}": {"groups": [{"a": 1}, 0, 1]},
     "expected a label, or a set of labels, per sample; got [[1]]": {"groups": [[[1]], 0, 1]},
     "expected a matrix of 0 and 1, 3 samples × groups (two or more); got shape (3, 1)": {"groups": np.ones((3, 1))},
-    "expected a matrix of 0 and 1, 3 samples × groups (two or more); got values [2., 0.": {"groups": 2 * np.eye(3)},
+    "expected a matrix of 0 and 1, 3 samples × groups (two or more); got values [2., 0., 0.": {"groups": 2 * np.eye(3)},
     "expected a name for each of the 3 columns": {"groups": np.eye(3), "group_names": ["a", "b"]},
     "expected label_prior of shape (2,), groups, or (3, 2)": {"groups": [0, None, 1], "label_prior": [1, 2, 3]},
     "expected label_prior to hold weights ≥ 0": {"groups": [0, None, 1], "label_prior": [-1, 2]},

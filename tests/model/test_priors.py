@@ -132,7 +132,7 @@ BAD_PRIORS = {
     "coefficients to be GroupSparse, Relevance, .* or a NumPyro distribution; got 3": (Priors(OK, 3), 2),
     "coefficients to be GroupSparse, .*; got <class .*GroupSparse": (Priors(OK, GroupSparse), 2),
     r"prior of λ to be a Gamma or a NumPyro distribution; got 2.0": (Priors(OK, GroupSparse(2.0)), 2),
-    r"rate to be positive and finite in float64; got -1": (Priors(OK, Exponential(-1.0)), 2),
+    r"the rate of the coefficients to be positive and finite in float64; got -1": (Priors(OK, Exponential(-1.0)), 2),
     r"the dictionary to be a distribution of single numbers on all of .* got Normal": (Priors(dist.Normal(), OK), 2),
     r"on all of .* got Uniform with support": (Priors(OK, dist.Uniform(0.0, 1.0)), 2),
     r"on all of .* got Poisson": (Priors(OK, GroupSparse(dist.Poisson(1.0))), 2),
