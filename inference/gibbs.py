@@ -43,8 +43,7 @@ from ..model.generative import group_sparse_nmf
 from ..model.priors import Gamma, Priors
 from ..model.problem import Problem, as_problem, require_counts
 from ..model.types import Array
-from ..model.unlabelled import have_single_label, label_logits, unlabelled_samples, with_labels
-from .labels.unlabelled import labels_of
+from ..model.unlabelled import have_single_label, label_logits, labels_of, unlabelled_samples, with_labels
 from .scale import draw_scale
 
 Sites = dict[str, Array]

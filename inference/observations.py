@@ -11,8 +11,9 @@ import jax.numpy as jnp
 from ..model.data import Data
 from ..model.groups import as_groups
 from ..model.types import Array
+from ..model.unlabelled import labels_of
 from .labels import Known, MeanField, Structured
-from .labels.unlabelled import label_prior, labels_of
+from .labels.unlabelled import label_prior
 from .observed import observe_matrix
 from .observed.candidates import Candidates
 from .posterior import Posterior

@@ -25,17 +25,18 @@ from .types import Array
 
 def unlabelled_samples(data: Data) -> Array:
     """Return the indices of the M unlabelled samples."""
-    return jnp.nonzero(_labels(data).unlabelled, size=data.num_unlabelled)[0]
+    return jnp.nonzero(labels_of(data).unlabelled, size=data.num_unlabelled)[0]
 
 
 def have_single_label(data: Data) -> Array:
     """Return whether each sample has exactly one known label."""
-    labels = _labels(data)
+    labels = labels_of(data)
     single = jnp.asarray(labels.unlabelled) == 0
     return single if labels.several is None else single & (labels.several == 0)
 
 
-def _labels(data: Data) -> Labels:
+def labels_of(data: Data) -> Labels:
+    """Return `data.labels`; raise if every sample has one known label."""
     if data.labels is None:
         raise ValueError("expected data with unlabelled samples; got data in which every sample has one known label")
     return data.labels
@@ -51,7 +52,7 @@ def label_weights(data: Data, pi: Array | None) -> Array:
     if pi is None:
         return data.membership
     if pi.ndim == 1:
-        return jnp.where(_labels(data).unlabelled[:, None] > 0, pi, data.membership)
+        return jnp.where(labels_of(data).unlabelled[:, None] > 0, pi, data.membership)
     return data.membership.at[unlabelled_samples(data)].set(pi)
 
 
@@ -63,7 +64,7 @@ def with_labels(data: Data, z: Array) -> Data:
         z: the index of a group for every sample, or anything that broadcasts to that.
     """
     one_hot = jax.nn.one_hot(jnp.broadcast_to(z, data.num_samples), data.num_groups, dtype=data.membership.dtype)
-    unlabelled = _labels(data).unlabelled[:, None] > 0
+    unlabelled = labels_of(data).unlabelled[:, None] > 0
     return data._replace(membership=jnp.where(unlabelled, one_hot, data.membership))
 
 

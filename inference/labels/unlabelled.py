@@ -17,11 +17,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...model.data import Data
-from ...model.labels import Labels
 from ...model.matrix import is_traced
 from ...model.priors import Gamma
 from ...model.special import digamma, gammaln, shape_of_gap
 from ...model.types import Array
+from ...model.unlabelled import labels_of
 from ..moments import turned
 from ..posterior import LabelPosterior, Posterior
 from .known import Known
@@ -83,13 +83,6 @@ def label_prior(data: Data) -> LabelPrior:
     labels = labels_of(data)
     single = 1 - labels.unlabelled - (0 if labels.several is None else labels.several)
     return LabelPrior(jnp.log(labels.weights), labels.dirichlet, single @ data.membership)
-
-
-def labels_of(data: Data) -> Labels:
-    """Return `data.labels`; raise if there are none."""
-    if data.labels is None:
-        raise ValueError("expected data with unlabelled samples; got data whose labels are all known")
-    return data.labels
 
 
 class Believed(NamedTuple):

@@ -18,12 +18,13 @@ from scipy.special import softmax
 from ...model.data import Data, take
 from ...model.priors import Gamma
 from ...model.problem import Problem
+from ...model.unlabelled import labels_of
 from ...model.validation import whole
 from ..fold_in import fold
 from ..posterior import Fit, LabelPosterior, Posterior
 from ..starts import METHODS, Start
 from . import FORMS
-from .unlabelled import label_prior, labels_of, matched
+from .unlabelled import label_prior, matched
 
 
 class Labelling(NamedTuple):

@@ -56,7 +56,7 @@ class Observed(Protocol):
         """Return Σ_ντ w_ντ E[t_νi v_iτ] of every component."""
 
 
-def observe_matrix(data: Data, rows: Array | None = None, copies: int = 1) -> Dense | MaskedDense:
+def observe_matrix(data: Data, rows: Array | None = None, copies: int = 1) -> Dense:
     """Return X as sweeps read it: cut along the samples into tiles, with the sums that stay the same.
 
     Args:

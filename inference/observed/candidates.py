@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from ...model.priors import Gamma
 from ...model.types import Array
-from .dense import Dense, MaskedDense, exp_scaled, share
+from .dense import Dense, exp_scaled, share
 
 
 @jax.tree_util.register_dataclass
@@ -25,8 +25,8 @@ class Candidates:
     num_groups: C, candidates of an unlabelled sample.
     """
 
-    known: Dense | MaskedDense
-    unlabelled: Dense | MaskedDense
+    known: Dense
+    unlabelled: Dense
     num_groups: int = field(metadata={"static": True})
 
     @property

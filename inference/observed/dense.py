@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,8 +18,10 @@ from ...model.types import Array
 TILE = 8 << 20  # bytes of X, or of M, in one tile
 
 
-class Dense(NamedTuple):
-    """A dense X without hidden entries.
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Dense:
+    """A dense X of which everything was observed.
 
     tiles: tiles × samples per tile × features, filled up with empty samples. A large X is read tile by tile, once a
         sweep, and M is never stored whole.
@@ -52,29 +55,19 @@ class Dense(NamedTuple):
         return T.total(axis=1) * V.total(axis=0)
 
 
-class MaskedDense(NamedTuple):
-    """A dense X with hidden entries, which are 0 in it; the fields are those of `Dense`.
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class MaskedDense(Dense):
+    """A dense X with hidden entries, which are 0 in it.
 
     mask: samples × features, 1 where x was observed and 0 where it is hidden.
     """
 
-    tiles: Array
-    totals: Array
-    base: Array
     mask: Array
-
-    @property
-    def num_samples(self) -> int:
-        """The number of samples, without padding."""
-        return int(self.totals.shape[0] - self.tiles.shape[2])
-
-    def allocate(self, T: Array, V: Array) -> tuple[Array, Array, Array]:
-        """Return Σ_T, Σ_V and Σ x log(M/x); see `allocate`."""
-        return allocate(self, T, V)
 
     def exposure_of_T(self, V: Gamma) -> Array:
         """Return Σ_τ w_ντ E[v_iτ], components × features."""
-        return jnp.maximum(V.mean.T @ self.mask, np.finfo(self.mask.dtype).tiny)  # its logarithm must be finite
+        return jnp.maximum(V.mean.T @ self.mask, np.finfo(self.mask.dtype).tiny)  # so that it has a logarithm
 
     def exposure_of_V(self, T: Gamma) -> Array:
         """Return Σ_ν w_ντ E[t_νi], samples × components."""
@@ -85,7 +78,7 @@ class MaskedDense(NamedTuple):
         return (T.mean * self.exposure_of_T(V)).sum(axis=1)
 
 
-def cut_into_tiles(X: Array, mask: Array | None, copies: int = 1) -> Dense | MaskedDense:
+def cut_into_tiles(X: Array, mask: Array | None, copies: int = 1) -> Dense:
     """Return X, features × samples, as sweeps read it.
 
     Args:
@@ -109,7 +102,7 @@ def base_of(tiles: Array) -> Array:
     return jax.lax.map(lambda x: jnp.sum(jax.scipy.special.xlogy(x, x) - gammaln(x + 1)), tiles).sum()
 
 
-def allocate(data: Dense | MaskedDense, T: Array, V: Array) -> tuple[Array, Array, Array]:
+def allocate(data: Dense, T: Array, V: Array) -> tuple[Array, Array, Array]:
     """Return Σ_T = g_T ∘ (ξ g_Vᵀ), Σ_V = g_V ∘ (g_Tᵀ ξ) and Σ x log(M/x), where ξ = X / M.
 
     All of it is invariant to shifts of E[log T] by feature and of E[log V] by sample: the largest value along the
