@@ -18,7 +18,7 @@ from . import __version__
 from .files import PathLike
 from .images.preprocessing import pixels_of
 from .inference import Fit, Posterior
-from .inference.factors import Correlated, LogNormal, Point
+from .inference.families import Correlated, LogNormal, Point
 from .inference.posterior import LabelledPosterior, LabelPosterior
 from .model import Data, Exponential, Gamma, GroupSparse, HeldOut, Labels, Names, Priors, Relevance
 

@@ -11,12 +11,12 @@ import numpy as np
 from numpyro import handlers
 from numpyro.infer.util import log_density
 
+from ..model.checks import whole
 from ..model.data import Data
 from ..model.generative import group_sparse_nmf
 from ..model.priors import Priors
 from ..model.problem import Problem
 from ..model.types import Array
-from ..model.validation import whole
 from .alignment import align_draws, blocks
 from .arviz_compat import gather
 from .draws import AXIS, all_draws, batch, cut_batches, default_key, is_chains, sampler_stats, source_of

@@ -11,13 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
+from ..model.checks import whole
 from ..model.conjugacy import rate_shape, require_closed_forms
 from ..model.data import Data, with_several
 from ..model.missing import fingerprint
 from ..model.priors import Priors
 from ..model.problem import Problem
 from ..model.types import Array
-from ..model.validation import whole
 from .bound import bound, paper_bound, paper_bound_gap
 from .components import warn_of_dead
 from .engine import Schedule, State, anneal, plain, run_batch, run_one

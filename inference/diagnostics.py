@@ -26,14 +26,14 @@ from numpyro import handlers
 from numpyro.infer import psis_diagnostic
 from numpyro.infer.util import log_density
 
+from ..model.checks import whole
 from ..model.data import Data
 from ..model.generative import labels_summed_out
 from ..model.priors import Priors
 from ..model.problem import Problem
 from ..model.types import Array
-from ..model.validation import whole
 from .draws import ENTRIES, batch
-from .factors import Point
+from .families import Point
 from .guide import guide
 from .posterior import Fit, LabelPosterior, Posterior
 from .results import factors_of, match, problem_of

@@ -12,12 +12,12 @@ import jax
 import numpy as np
 from scipy.special import gammaln, logsumexp, xlogy
 
+from ..model.checks import whole
 from ..model.data import Data
 from ..model.missing import fingerprint
 from ..model.priors import Priors
 from ..model.problem import Problem
 from ..model.types import Array
-from ..model.validation import whole
 from .draws import Source, batch, default_key, in_batches, source_of
 from .posterior import Fit
 from .starts import check_key

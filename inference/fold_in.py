@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..model.checks import whole
 from ..model.conjugacy import Rate, expected, negative_kl, require_closed_forms
 from ..model.data import Data, as_data
 from ..model.groups import SingleGroups
@@ -26,7 +27,6 @@ from ..model.metadata import Names
 from ..model.priors import Gamma, Priors, canonical, is_grouped
 from ..model.problem import Problem
 from ..model.types import Array
-from ..model.validation import whole
 from .moments import turned
 from .observed import Observed
 from .observed.dense import cut_into_tiles

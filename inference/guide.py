@@ -17,7 +17,7 @@ from ..model.generative import rate_plates
 from ..model.priors import Gamma, Priors
 from ..model.problem import Problem, as_problem, require_counts
 from ..model.types import Array
-from .factors import Correlated
+from .families import Correlated
 from .observations import form_of
 from .posterior import Factor, Fit, LabelPosterior, Posterior
 from .results import factors_of

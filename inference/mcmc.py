@@ -14,13 +14,13 @@ from numpyro.infer import MCMC, NUTS
 from numpyro.infer.mcmc import MCMCKernel
 from numpyro.infer.util import unconstrain_fn
 
+from ..model.checks import whole
 from ..model.conjugacy import require_closed_forms
 from ..model.data import Data
 from ..model.generative import group_sparse_nmf
 from ..model.priors import Gamma, Priors
 from ..model.problem import Problem, require_counts
 from ..model.types import Array
-from ..model.validation import whole
 from .gibbs import Gibbs, Sites, first_labels, keep_positive, require_exponential
 from .guide import guide
 from .labels.warm_start import label_posterior

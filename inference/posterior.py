@@ -37,7 +37,7 @@ class Posterior(NamedTuple):
     V: components × samples.
     lam: components × groups, or as the family of coefficients specifies; None for a family without λ.
 
-    The other families of `svi.run` have other factors (see `factors`), which are read in the same way.
+    The other families of `svi.run` have other factors (see `families`), which are read in the same way.
     """
 
     T: Factor

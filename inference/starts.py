@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from ..model.conjugacy import prior_mean, rate_shape, stand_in, update
+from ..model.conjugacy import prior_mean, rate_shape, stand_in
 from ..model.data import Data
 from ..model.priors import Gamma, Priors, canonical, is_grouped
 from ..model.problem import Problem
@@ -15,6 +15,7 @@ from ..model.structures import served
 from ..model.types import Array
 from .labels import Known
 from .moments import Moments
+from .sweep import update_lam
 
 
 class Start(NamedTuple):
@@ -73,7 +74,7 @@ def first_rates(priors: Priors, V: Array, data: Data) -> Gamma | None:
     """Return q(λ) given V as a start; at the prior's median if the family has no closed form."""
     family, size = priors.coefficients, rate_shape(priors.coefficients, data, V.shape[0])
     if size is None or hasattr(family, "collect"):
-        return update(family, V, data.groups)
+        return update_lam(family, V, data.groups)
     return stand_in(family.hyperprior).broadcast(*size)
 
 

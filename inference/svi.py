@@ -20,15 +20,15 @@ from numpyro.primitives import Messenger
 from sklearn.exceptions import ConvergenceWarning
 from tqdm.auto import tqdm
 
+from ..model.checks import whole
 from ..model.data import Data
 from ..model.generative import labels_summed_out
 from ..model.missing import fingerprint
 from ..model.priors import Gamma, Given, Priors
 from ..model.problem import Problem
 from ..model.types import Array
-from ..model.validation import whole
 from .diagnostics import estimate, weights_of
-from .factors import Correlated, LogNormal, Point, near_gamma, near_log_normal, spread
+from .families import Correlated, LogNormal, Point, near_gamma, near_log_normal, spread
 from .guide import draw_proportions, guide
 from .labels.readout import label_probabilities
 from .labels.warm_start import label_posterior

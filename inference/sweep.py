@@ -7,8 +7,8 @@ q(Λ) = Gamma(aˡ + N_c, (1/bˡ + E_V Δ)⁻¹)                       with the n
 
 Hidden entries do not count: with a mask W, Σ_τ E_V becomes W E_Vᵀ, and Σ_ν E_T becomes E_Tᵀ W.
 
-T and Λ are global, updated from sums over samples (`update_T`, and `update` in `model.conjugacy`); V and labels are
-local to samples (`update_V`). T and V have samples first, features last, as in `observed`; priors and λ as on paper.
+T and Λ are global, updated from sums over samples (`update_T`, `update_lam`); V and labels are local to samples
+(`update_V`). T and V have samples first, features last, as in `observed`; priors and λ as on paper.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from ..model.conjugacy import moves_rates, scaling, update
-from ..model.priors import Gamma, Priors
+from ..model.conjugacy import moves_rates, scaling, stand_in
+from ..model.groups import Groups
+from ..model.priors import Conjugate, Gamma, Priors
 from ..model.types import Array
 from .moments import Moments, Transposed
 from .observations import Observations
@@ -44,7 +45,7 @@ def sweep(data: Observations, priors: Priors, m: Moments) -> tuple[Transposed, A
     groups = labels.groups_in_sweep(m, S)
     rates = jnp.transpose(family.rates(None if m.lam is None else jnp.exp(m.lam), groups))
     V = update_V(jnp.transpose(family.shape), rates, S.V, X.exposure_of_V(T))
-    lam = update(family, V.mean.T, groups, m.log_lam)
+    lam = update_lam(family, V.mean.T, groups, m.log_lam)
     return Transposed(T, V, lam, labels.update(family, m, V, lam, S)), S
 
 
@@ -56,6 +57,26 @@ def update_T(prior: Gamma, counts: Array, exposure: Array) -> Gamma:
 def update_V(shape: Array, rates: Array, counts: Array, exposure: Array) -> Gamma:
     """Return q(V) = Gamma(1 + Σ_V, (E_Λ Δᵀ + Σ_ν E_T)⁻¹): the local step, of any samples."""
     return Gamma(shape + counts, 1 / (rates + exposure))
+
+
+def update_lam(family: Conjugate, V: Array, groups: Groups, log_lam: Array | None = None) -> Gamma | None:
+    """Return q(λ) = Gamma(a + Σ shape, (1/b + Σ E[v])⁻¹), sums over the v of each λ.
+
+    With V itself in place of E[V] it is the full conditional of λ. For `GroupSparse` it is
+    Gamma(aˡ + N_c, (1/bˡ + Σ_{τ∈c} E[v_iτ])⁻¹). If the prior of λ is not a Gamma, `stand_in` takes its place: the
+    result is then only a starting point.
+
+    Args:
+        family: with closed forms.
+        V: E[V], components × samples.
+        groups: the membership of samples.
+        log_lam: the current E[log λ], which decides how a multi-label sample counts for its groups; None for evenly.
+    """
+    if family.hyperprior is None:
+        return None
+    prior = stand_in(family.hyperprior)
+    a = prior.a + groups.tally(family, jnp.broadcast_to(family.shape, V.shape), log_lam)
+    return Gamma(a, jnp.broadcast_to(1 / (1 / prior.b + groups.collect(family, V)), a.shape))
 
 
 def rescale(data: Observations, priors: Priors, q: Transposed) -> Transposed:

@@ -10,13 +10,13 @@ import numpyro
 from numpyro import handlers
 from numpyro.infer import Trace_ELBO
 
+from ..model.checks import whole
 from ..model.data import Data
 from ..model.generative import group_sparse_nmf
 from ..model.missing import blank
 from ..model.priors import Priors
 from ..model.problem import Problem
 from ..model.types import Array
-from ..model.validation import whole
 from . import cavi
 from .engine import plain
 from .guide import guide

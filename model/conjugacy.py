@@ -12,7 +12,7 @@ import numpyro.distributions as dist
 from .data import Data
 from .distributions import check_law
 from .groups import Groups
-from .priors import Conjugate, Family, Gamma, Given, Priors
+from .priors import Family, Gamma, Given, Priors
 from .special import gammaln, log_entropy
 from .types import Array
 
@@ -74,26 +74,6 @@ def expected(family: Any, lam: Gamma | None = None, groups: Groups | None = None
         return Rate(family.shape, rates, jnp.log(rates))
     log_mean = family.rates(lam.log_mean, groups) if groups is None else groups.log_rates(family, lam.log_mean)
     return Rate(family.shape, family.rates(lam.mean, groups), log_mean)
-
-
-def update(family: Conjugate, V: Array, groups: Groups, log_lam: Array | None = None) -> Gamma | None:
-    """Return q(λ) = Gamma(a + Σ shape, (1/b + Σ E[v])⁻¹), sums over the v of each λ.
-
-    With V itself in place of E[V] it is the full conditional of λ. For `GroupSparse` it is
-    Gamma(aˡ + N_c, (1/bˡ + Σ_{τ∈c} E[v_iτ])⁻¹). If the prior of λ is not a Gamma, `stand_in` takes its place: the
-    result is then only a starting point.
-
-    Args:
-        family: with closed forms.
-        V: E[V], components × samples.
-        groups: the membership of samples.
-        log_lam: the current E[log λ], which decides how a multi-label sample counts for its groups; None for evenly.
-    """
-    if family.hyperprior is None:
-        return None
-    prior = stand_in(family.hyperprior)
-    a = prior.a + groups.tally(family, jnp.broadcast_to(family.shape, V.shape), log_lam)
-    return Gamma(a, jnp.broadcast_to(1 / (1 / prior.b + groups.collect(family, V)), a.shape))
 
 
 def scaling(priors: Priors, T: Gamma, V: Gamma, lam: Gamma | None, groups: Groups) -> tuple[Array, Array, Array]:

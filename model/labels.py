@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from .checks import require_positive
 from .types import Array
-from .validation import require_positive
 
 SEVERAL = (set, frozenset, list, tuple)
 

@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .checks import whole
 from .metadata import HeldOut
 from .types import Array
-from .validation import whole
 
 if TYPE_CHECKING:
     from .data import Data

@@ -30,11 +30,11 @@ import numpy as np
 import numpyro.distributions as dist
 from numpyro.distributions.transforms import PowerTransform
 
+from .checks import require_positive
 from .data import Data
 from .distributions import check_law, unexpanded
 from .special import digamma
 from .types import Array
-from .validation import require_positive
 
 Axes: TypeAlias = tuple[str, str]
 

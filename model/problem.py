@@ -9,11 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .checks import require_positive, whole
 from .conjugacy import rate_shape, stated_of_V
 from .data import Data
 from .matrix import is_traced
 from .priors import Axes, Gamma, Given, Priors, canonical
-from .validation import require_positive, whole
 
 Parameters: TypeAlias = dict[str, tuple[Any, Axes]]  # values and axes by name
 

@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from .checks import whole
 from .priors import Gamma
-from .validation import whole
 
 Structure: TypeAlias = NDArray[np.bool_]
 SAME = 1e-5  # relative difference that rounding to single precision may cause between equal shapes

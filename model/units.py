@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from .checks import whole
 from .conjugacy import prior_mean
 from .data import Data
 from .priors import Gamma, Priors, canonical
 from .structures import check_structure, individual, structured
 from .types import Array
-from .validation import whole
 
 # Chosen by 1-NN accuracy, three components a group, from nine pairs in {1e-5 … 1e-2} × {1e-3 … 1e-1} and both starts of
 # λ, on the half of scikit-learn's digits that `gsnmf.demo` leaves alone (mean of four splits with 100 training images,

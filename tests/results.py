@@ -8,7 +8,7 @@ import numpy as np
 from numpyro.infer import MCMC, NUTS
 
 from gsnmf.inference import Fit, Posterior, cavi, mcmc, svi
-from gsnmf.inference.factors import Correlated, LogNormal, Point
+from gsnmf.inference.families import Correlated, LogNormal, Point
 from gsnmf.model import Gamma, GroupSparse, Priors, as_data, group_sparse_nmf
 
 K = 2

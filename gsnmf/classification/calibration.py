@@ -15,7 +15,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, softmax
 
 from ..drawing.axes import new_axes
-from ..model.validation import whole
+from ..model.checks import whole
 
 LOG_RANGE = (-12.0, 12.0)  # of the temperature in units of the scores' own spread; nothing sensible is outside
 SUM_TOLERANCE = 1e-4  # rows of probabilities in single precision

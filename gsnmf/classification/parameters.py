@@ -16,9 +16,9 @@ from sklearn.utils.validation import check_non_negative, column_or_1d
 from ..inference import cavi
 from ..inference.starts import METHODS
 from ..model import Priors
+from ..model.checks import whole
 from ..model.defaults import SHAPES
 from ..model.priors import is_grouped
-from ..model.validation import whole
 from .projection import COMBINED
 from .restarts import Recipe
 

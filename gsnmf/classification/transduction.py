@@ -16,7 +16,7 @@ from scipy.sparse import csr_array
 from sklearn.neighbors import NearestNeighbors
 from sklearn.semi_supervised import LabelSpreading
 
-from ..model.validation import whole
+from ..model.checks import whole
 from .projection import nnls, unit
 
 TINY = 1e-12  # squared distance of samples that are the same up to rounding

@@ -73,7 +73,8 @@ def _choose(arguments: argparse.Namespace) -> int:
     arguments.rank = arguments.ranks[0]
     check_problem(arguments)
     data, _, _ = read_problem(arguments)
-    from ..comparison.ranks import choose_rank, plot_rank_choice
+    from ..comparison.plots import plot_rank_choice
+    from ..comparison.ranks import choose_rank
     from ..drawing.axes import save
 
     choice = choose_rank(

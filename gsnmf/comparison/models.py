@@ -21,8 +21,8 @@ from ..inference.diagnostics import estimate, log_weights
 from ..inference.results import divergence
 from ..inference.starts import check_key
 from ..model import Data, Gamma, GroupSparse
+from ..model.checks import whole
 from ..model.missing import with_nan
-from ..model.validation import whole
 from .checks import Candidate, Trial, check_by, check_model, check_test, has_held_out, named
 from .summary import RANKED, Comparison, arranged, remarks
 

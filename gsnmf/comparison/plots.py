@@ -1,11 +1,13 @@
-"""The plot of a comparison, drawn on the given `Axes`, which is returned."""
+"""Plots of comparisons and of rank choices, drawn on the given `Axes`, which is returned."""
 
 from __future__ import annotations
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
 from ..drawing.axes import DARK, name_ticks, new_axes
+from .ranks import Choice
 from .summary import HEADINGS, RANKED, Comparison
 
 
@@ -33,4 +35,23 @@ def plot_comparison(found: Comparison, ax: Axes | None = None, *, measure: str |
     ax.set_ylim(len(table) - 0.5, -0.5)
     ax.set_xlabel(f"{HEADINGS[column]}\nless that of {found.best} (± 2 standard errors)")
     ax.spines[["left", "top", "right"]].set_visible(False)
+    return ax
+
+
+def plot_rank_choice(choice: Choice, ax: Axes | None = None) -> Axes:
+    """Plot how far every rank is behind the best, with standard errors, and mark the rank chosen.
+
+    Args:
+        choice: as `choose_rank` returns it.
+        ax: the axes to draw on; None for a new figure.
+    """
+    ax = new_axes(6, 3.5) if ax is None else ax
+    table = choice.table
+    ax.axhline(0, color=DARK, linewidth=0.5)
+    ax.errorbar(table.index, -table["behind"], table["behind_error"], marker="o", markersize=4, capsize=2, color=DARK)
+    ax.axvline(choice.rank, color="tab:red", linewidth=0.8, label=f"{choice.rank}: least within one standard error")
+    ax.set(xlabel="components", ylabel="log density of a hidden\nentry, less the best")
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.grid(alpha=0.3)
+    ax.legend(frameon=False)
     return ax

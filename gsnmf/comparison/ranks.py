@@ -10,19 +10,16 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from tqdm import tqdm
 
-from ..drawing.axes import DARK, new_axes
 from ..inference import Fit, cavi, held_out_score, in_use
 from ..inference.defaults import INIT, LAM_START, MAX_STEPS, TOL
 from ..inference.starts import check_lam_start, check_method
 from ..inference.warning import quiet
 from ..model import Data, Priors, as_data, default_priors, hide
-from ..model.validation import whole
+from ..model.checks import whole
 
 POSITIONAL = Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD
 
@@ -187,22 +184,3 @@ def _choice(scores: list[dict[int, _Scored]], ranks: list[int]) -> Choice:
         }
     )
     return Choice(table.rename_axis("rank"), len(whole_splits) == len(scores))
-
-
-def plot_rank_choice(choice: Choice, ax: Axes | None = None) -> Axes:
-    """Plot how far every rank is behind the best, with standard errors, and mark the rank chosen.
-
-    Args:
-        choice: as `choose_rank` returns it.
-        ax: the axes to draw on; None for a new figure.
-    """
-    ax = new_axes(6, 3.5) if ax is None else ax
-    table = choice.table
-    ax.axhline(0, color=DARK, linewidth=0.5)
-    ax.errorbar(table.index, -table["behind"], table["behind_error"], marker="o", markersize=4, capsize=2, color=DARK)
-    ax.axvline(choice.rank, color="tab:red", linewidth=0.8, label=f"{choice.rank}: least within one standard error")
-    ax.set(xlabel="components", ylabel="log density of a hidden\nentry, less the best")
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    ax.grid(alpha=0.3)
-    ax.legend(frameon=False)
-    return ax

@@ -19,9 +19,9 @@ from ..inference.alignment import blocks
 from ..inference.arviz_compat import dataset, diagnose
 from ..inference.warning import quiet
 from ..model import Data, Gamma, GroupSparse, Priors, as_data, label_driven
+from ..model.checks import whole
 from ..model.problem import Problem, has_counts
 from ..model.types import Array
-from ..model.validation import whole
 from .invariants import Invariant, choose, evaluate, own_groups
 
 HOW = {

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..datasets import FACES, Dataset, load
 from ..files import PathLike
-from ..model.validation import whole
+from ..model.checks import whole
 
 
 class Images(NamedTuple):

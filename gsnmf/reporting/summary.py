@@ -11,7 +11,7 @@ from scipy.special import gammaincinv, kl_div, ndtri
 from ..classification.projection import leave_one_out, nnls
 from ..drawing.plots import component_order, mean_by_group
 from ..inference import Fit, in_use
-from ..inference.factors import Correlated, LogNormal
+from ..inference.families import Correlated, LogNormal
 from ..model import Data, Gamma, Priors
 from ..model.missing import with_nan
 from ..model.priors import canonical

@@ -7,12 +7,12 @@ from typing import Any
 import jax
 import numpy as np
 
+from ...model.checks import whole
 from ...model.data import Data
 from ...model.priors import Priors
 from ...model.problem import Problem
 from ...model.types import Array
 from ...model.unlabelled import label_logits
-from ...model.validation import whole
 from ..draws import batch, cut_batches, default_key, in_batches, source_of
 
 NEEDED = ("V", "lam", "pi")  # by p(z | V, λ, π)

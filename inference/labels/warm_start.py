@@ -15,11 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import softmax
 
+from ...model.checks import whole
 from ...model.data import Data, take
 from ...model.priors import Gamma
 from ...model.problem import Problem
 from ...model.unlabelled import labels_of
-from ...model.validation import whole
 from ..fold_in import fold
 from ..posterior import Fit, LabelPosterior, Posterior
 from ..starts import METHODS, Start

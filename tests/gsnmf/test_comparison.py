@@ -14,7 +14,7 @@ from gsnmf.comparison.plots import plot_comparison
 from gsnmf.inference import cavi, collapsed_bound, held_out_score, psis, to_arviz
 from gsnmf.inference.arviz_compat import leave_one_out, stacking_weights
 from gsnmf.inference.diagnostics import log_weights
-from gsnmf.inference.factors import LogNormal, Point
+from gsnmf.inference.families import LogNormal, Point
 from gsnmf.inference.posterior import Posterior
 from gsnmf.model import Gamma, GroupSparse, Priors, Relevance, as_data, hide
 

@@ -22,4 +22,4 @@ def test_former_names_are_not_modules_of_their_own():
     for old in MOVED:
         spec = import_module(f"gsnmf.{old}").__spec__
         assert spec.origin is not None
-        assert not spec.origin.endswith(f"{old.replace('.', '/')}.py")
+        assert not spec.origin.endswith(f"/gsnmf/{old.replace('.', '/')}.py")

@@ -17,7 +17,7 @@ from scipy import stats
 import gsnmf
 from gsnmf import cli, reporting
 from gsnmf.inference import Fit, Posterior
-from gsnmf.inference.factors import LogNormal, Point
+from gsnmf.inference.families import LogNormal, Point
 from gsnmf.inference.posterior import LabelPosterior
 from gsnmf.model import Exponential, Gamma, GroupSparse, Priors, Relevance, as_data
 from gsnmf.reporting.graph import layout, model_graph

@@ -5,7 +5,7 @@ import pytest
 from gsnmf.inference import Posterior, align, invariants
 from gsnmf.inference.alignment import blocks, permute
 from gsnmf.inference.arviz_compat import gather
-from gsnmf.inference.factors import Correlated, LogNormal, Point
+from gsnmf.inference.families import Correlated, LogNormal, Point
 from gsnmf.model import Gamma, GroupSparse, Priors, Problem, as_data, label_driven
 
 F, K, N, C = 7, 4, 9, 2

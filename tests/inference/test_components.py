@@ -10,7 +10,7 @@ import pytest
 
 from gsnmf.inference import DeadComponentsWarning, Fit, Posterior, cavi, components, in_use, prune
 from gsnmf.inference.components import without
-from gsnmf.inference.factors import LogNormal, Point
+from gsnmf.inference.families import LogNormal, Point
 from gsnmf.model import Gamma, GroupSparse, Priors, as_data
 
 K, C = 6, 2

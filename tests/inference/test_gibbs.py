@@ -11,8 +11,9 @@ from numpyro.diagnostics import effective_sample_size
 
 from gsnmf.inference import gibbs
 from gsnmf.inference.scale import draw_scale
+from gsnmf.inference.sweep import update_lam
 from gsnmf.model import Exponential, Gamma, GroupSparse, Priors, Relevance, as_data
-from gsnmf.model.conjugacy import scaling, update
+from gsnmf.model.conjugacy import scaling
 from gsnmf.model.problem import Problem
 
 # Geweke's test. Prior draws of (T, V, λ, X) are one simulator of the joint distribution; alternating a Gibbs sweep for
@@ -59,7 +60,7 @@ class Bent(NamedTuple):
 
 
 def bent_update(family, V, groups):
-    q = update(family.true, V, groups)
+    q = update_lam(family.true, V, groups)
     return q and Gamma(q.a + family.count, q.b)
 
 
@@ -135,7 +136,7 @@ def geweke(name, mask):
     z, X = prior_draws(family, rng, (len(VARIANTS), CHAINS))  # from the prior, so that no draw is a warm-up
     draws = []
     with pytest.MonkeyPatch.context() as bends:
-        bends.setattr(gibbs, "update", bent_update)
+        bends.setattr(gibbs, "update_lam", bent_update)
         bends.setattr(gibbs, "scaling", bent_scaling)
         for key in jax.random.split(jax.random.key(6), DRAWS):
             z = jax.device_get(every(jax.random.split(key, (len(VARIANTS), CHAINS)), variants, z, X))

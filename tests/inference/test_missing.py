@@ -13,7 +13,7 @@ from scipy.special import logsumexp
 
 from gsnmf import GroupSparseNMF
 from gsnmf.inference import Posterior, cavi, fold_in, held_out_score, impute, mcmc, prune, svi, to_arviz
-from gsnmf.inference.factors import Point
+from gsnmf.inference.families import Point
 from gsnmf.model import Gamma, GroupSparse, Priors, as_data, hide, matching, relative_rates
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

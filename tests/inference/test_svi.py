@@ -9,7 +9,7 @@ from results import DATA, KINDS, PRIORS, K, cavi_fit, made, posterior, svi_fit
 
 from gsnmf.inference import Fit, Posterior, cavi, guide, svi
 from gsnmf.inference.diagnostics import estimate, log_weights
-from gsnmf.inference.factors import Correlated, LogNormal, Point, near_gamma, near_log_normal, spread
+from gsnmf.inference.families import Correlated, LogNormal, Point, near_gamma, near_log_normal, spread
 from gsnmf.model import Gamma, GroupSparse, Priors, Problem, as_data, group_sparse_nmf, label_driven
 from gsnmf.saving import load_fit, save_fit
 
