@@ -9,7 +9,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
 # Tests keep what JAX compiles, in the user's cache folder; COLD=1 begins with nothing and a random hash seed.
-CACHED = $(BIN)/python tests/with_cache.py $(if $(COLD),--cold) $(BIN)/python -m pytest
+CACHED = $(BIN)/python tests/with_cache.py $(if $(filter-out 0,$(COLD)),--cold) $(BIN)/python -m pytest
 OPTIMISED := --xla_backend_optimization_level=3 --xla_llvm_disable_expensive_passes=false
 PARALLEL := --numprocesses=logical --maxprocesses=4 --dist=worksteal
 

@@ -20,6 +20,7 @@ from .images.preprocessing import pixels_of
 from .inference import Fit, Posterior
 from .inference.families import Correlated, LogNormal, Point
 from .inference.posterior import LabelledPosterior, LabelPosterior
+from .inference.results import priors_of
 from .model import Data, Exponential, Gamma, GroupSparse, HeldOut, Labels, Names, Priors, Relevance
 
 # 2: the kind of bound, and factors other than Gammas; 3: more priors; 4: the data, and the shape of images
@@ -52,7 +53,7 @@ class Saved(NamedTuple):
 def save_fit(
     path: PathLike,
     fit: Fit,
-    priors: Priors,
+    priors: Priors | None,
     names: Names | Data,
     *,
     image_shape: Any = None,
@@ -65,13 +66,14 @@ def save_fit(
     Args:
         path: with or without .npz; its folder must exist.
         fit: from `cavi.run` or `svi.run`; any precision, restored bit by bit.
-        priors: the priors of the fit.
+        priors: None for those of the fit; others are refused if its hyperparameters were learned.
         names: `data.names`; or the data, which are then saved with the fit, so that a report needs nothing else.
         image_shape: height and width if samples are images, or height × width of booleans, true at the pixels that
             are features.
         seconds: duration of the fit.
     """
     data, names = (names, names.names) if isinstance(names, Data) else (None, names)
+    priors = priors_of(fit, priors) if isinstance(fit, Fit) else priors
     for value, kind in ((fit, Fit), (priors, Priors), (names, Names)):
         if not isinstance(value, kind):
             raise ValueError(f"expected a {kind.__name__} to save; got {type(value).__name__}")

@@ -55,7 +55,7 @@ def align(result: Any, reference: Any, data: Data, priors: Priors | None = None,
     draws = held_draws(result)
     if draws is None and reference is None:
         raise ValueError("expected a reference to align to, a Fit, a Posterior or draws; got None")
-    owner = result if getattr(result, "priors", None) is not None else reference
+    owner = next((one for one in (result, reference) if getattr(one, "priors", None) is not None), result)
     priors, learned = priors_of(owner, priors), getattr(owner, "learned", False)
     if draws is not None:
         block = blocks(Problem(data, priors, draws["T"].shape[-1]), learned)

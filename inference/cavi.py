@@ -77,7 +77,9 @@ def _problem(data: Data, priors: Priors, rank: int | None, start: Any) -> Proble
     return problem
 
 
-def _begin(problem: Problem, data: Data, priors: Priors, how: Beginning) -> tuple[Observations, State]:
+def _begin(
+    problem: Problem, data: Data, priors: Priors, how: Beginning, seen: Observations | None = None
+) -> tuple[Observations, State]:
     """Return the data as sweeps read them and the first state.
 
     Args:
@@ -85,6 +87,7 @@ def _begin(problem: Problem, data: Data, priors: Priors, how: Beginning) -> tupl
         data: as the user gave them, for random starts in double precision at any setting of JAX.
         priors: as the user gave them, for the same reason.
         how: the start of the run.
+        seen: the data as sweeps read them, if they are there already.
     """
     check_method(how.init)
     check_lam_start(how.lam_start)
@@ -100,7 +103,7 @@ def _begin(problem: Problem, data: Data, priors: Priors, how: Beginning) -> tupl
         begun = _warm(problem, data, priors, how, labels)
     if problem.data.num_groups == 1:  # then a label carries no information
         labels = labels._replace(form="mean_field")
-    seen = observe(problem.data, labels.form)
+    seen = observe(problem.data, labels.form) if seen is None else seen
     if isinstance(begun, Posterior):
         m = jax.jit(moments)(seen, problem.priors, seen.labels.hold(match(begun, problem)))
     else:
@@ -284,7 +287,8 @@ def run_many(
     for n, key in enumerate(keys):
         one = 0 if shared else n
         beginning = Beginning(key, begun, init, lam_start, labels)
-        seen, state = _begin(problems[one], datas[one], priors, beginning)
+        ready = observed[one] if len(observed) > one else None
+        seen, state = _begin(problems[one], datas[one], priors, beginning, ready)
         observed += [seen] if len(observed) <= one else []
         states.append(_with_ties(problems[one], seen, state, learn))
     hyper = problems[0].priors

@@ -68,7 +68,7 @@ def source_of(result: Any, data: Data | Problem, priors: Priors | None, num_samp
 
 def held_draws(result: Any) -> dict[str, np.ndarray] | None:
     """Return the draws that a result holds, chains × draws × ... by site; None if it holds factors."""
-    if isinstance(result, (Fit, Posterior)):
+    if isinstance(result, tuple):  # a Fit, a Posterior, or nothing that holds draws
         return None
     if isinstance(result, MCMC):
         try:
@@ -81,7 +81,7 @@ def held_draws(result: Any) -> dict[str, np.ndarray] | None:
         return {site: np.asarray(samples[site]) for site in SITES if site in samples}
     if hasattr(result, "children") or hasattr(result, "groups"):  # ArviZ's, of either generation
         found = result["posterior"]
-        return _check_draws({site: found[site].values for site in AXIS if site in found})
+        return _check_draws({site: found[site].values for site in SITES if site in found})
     return _check_draws(result) if isinstance(result, Mapping) else None
 
 
@@ -172,8 +172,8 @@ def check_shapes(draws: Mapping[str, np.ndarray], problem: Problem) -> None:
 
 
 def _check_draws(draws: Mapping[str, Array]) -> dict[str, np.ndarray]:
-    sites = {site: np.asarray(draws[site]) for site in AXIS if site in draws}
-    shapes = {site: x.shape for site, x in sites.items()}
+    sites = {site: np.asarray(draws[site]) for site in SITES if site in draws}
+    shapes = {site: x.shape for site, x in sites.items() if site in AXIS}
     if not {"T", "V"} <= set(sites) or any(len(shape) != 4 for shape in shapes.values()):
         raise ValueError(f"expected draws of T and V, chains × draws × rows × columns; got shapes {shapes}")
     of = {(shape[:2], shape[AXIS[site]]) for site, shape in shapes.items() if site != "lam" or shape[AXIS[site]] > 1}

@@ -139,7 +139,7 @@ def fold(priors: Priors, T: Gamma, lam: Gamma | None, data: Data, *, max_steps: 
     held: tuple[Gamma, Any] = jax.tree.map(lambda x: jnp.asarray(x, dtype), (turned(T), lam))
     C = held[1].a.shape[1] if held[1] is not None and is_grouped(priors) else 0
     groups = SingleGroups(jnp.eye(C, dtype=dtype) if C else None)
-    X, mask = (None if x is None else jnp.asarray(np.asarray(x, dtype)) for x in (data.X, data.mask))
+    X, mask = (None if x is None else jnp.asarray(x, dtype) for x in (data.X, data.mask))
     folded: Folded = _fold((X, mask), *held, priors, groups, max_steps, jnp.asarray(tol, dtype))
     return folded
 

@@ -45,7 +45,7 @@ from ..model.problem import Problem, as_problem, require_counts
 from ..model.types import Array
 from ..model.unlabelled import have_single_label, label_logits, labels_of, unlabelled_samples, with_labels
 from .scale import draw_scale
-from .sweep import update_lam
+from .sweep import rate_sums, update_lam
 
 Sites = dict[str, Array]
 SITES = ("T", "V", "lam", "pi", "z")
@@ -138,7 +138,7 @@ def sweep(key: Array, problem: Problem, z: Sites, scale_move: bool = True) -> Si
     thinning, units, scale = jax.random.split(key, 3)
     labels, data = _update_labels(jax.random.fold_in(key, 3), problem.data, coefficients, z)
     S = thin(thinning, data.X, z["T"], z["V"])
-    lam = update_lam(coefficients, z["V"], data.groups)
+    lam = update_lam(coefficients, rate_sums(coefficients, z["V"], data.groups))
     shape = None if lam is None else lam.a + _least(jax.random.fold_in(key, 4), data, coefficients, z["lam"])
     # The shapes depend on S and on how many samples there are, not on the values of T, V and λ. So one call draws for
     # all three, and the scales are put in one after the other: JAX's sampler takes seconds to compile.
@@ -146,7 +146,7 @@ def sweep(key: Array, problem: Problem, z: Sites, scale_move: bool = True) -> Si
     T, V, *rest = _standard_gammas(units, shapes + ([labels["pi"]] if "pi" in labels else []))
     T = keep_positive(T / (dictionary.rates() + _exposure(data.mask, z["V"].T)))
     V = keep_positive(V / (coefficients.rates(z.get("lam"), data) + _exposure(_turned(data.mask), T).T))
-    lam = update_lam(coefficients, V, data.groups)
+    lam = update_lam(coefficients, rate_sums(coefficients, V, data.groups))
     z = {"T": T, "V": V} | ({} if lam is None else {"lam": keep_positive(rest[0] * lam.b)})
     z = rescale(scale, data, priors, z) if scale_move else z
     if "pi" in labels:  # a Dirichlet is Gammas over their sum
@@ -177,7 +177,7 @@ def _concentrations(data: Data, z: Array) -> Sites:
 
 
 def _least(key: Array, data: Data, family: Any, lam: Array) -> Array:
-    """Return Σ_τ ([w_iτ = c] − m_τc) over multi-label samples, in the shape of λ: `update_lam` counts these evenly."""
+    """Return Σ_τ ([w_iτ = c] − m_τc) over multi-label samples, in the shape of λ: `rate_sums` counts these evenly."""
     if data.several is None:
         return jnp.zeros((), lam.dtype)
     C, several = data.num_groups, data.several > 0

@@ -72,8 +72,17 @@ def problem_of(result: Any, data: Data | Problem, priors: Priors | None = None, 
         rank: by default that of a `Fit` or `Posterior`.
     """
     if isinstance(data, Problem):
+        if priors is not None:
+            raise ValueError(f"expected no priors with a Problem, which has its own; got {priors}")
+        if isinstance(result, Fit) and result.learned and result.priors is not None:
+            priors_of(result, data.priors if not _answers(result.priors, data) else None)
         return data
     return Problem(data, priors_of(result, priors), rank_of(factors_of(result)) if rank is None else rank)
+
+
+def _answers(priors: Priors, problem: Problem) -> bool:
+    """Return whether a problem has these priors, prepared."""
+    return same_priors(Problem(problem.data, priors, problem.rank).priors, problem.priors)
 
 
 def divergence(result: Any, data: Data) -> float:

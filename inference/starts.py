@@ -15,7 +15,7 @@ from ..model.structures import served
 from ..model.types import Array
 from .labels import Known
 from .moments import Moments
-from .sweep import update_lam
+from .sweep import rate_sums, update_lam
 
 
 class Start(NamedTuple):
@@ -74,7 +74,7 @@ def first_rates(priors: Priors, V: Array, data: Data) -> Gamma | None:
     """Return q(λ) given V as a start; at the prior's median if the family has no closed form."""
     family, size = priors.coefficients, rate_shape(priors.coefficients, data, V.shape[0])
     if size is None or hasattr(family, "collect"):
-        return update_lam(family, V, data.groups)
+        return update_lam(family, rate_sums(family, V, data.groups))
     return stand_in(family.hyperprior).broadcast(*size)
 
 

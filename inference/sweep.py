@@ -14,13 +14,14 @@ T and Λ are global, updated from sums over samples (`update_T`, `update_lam`); 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from ..model.conjugacy import moves_rates, scaling, stand_in
 from ..model.groups import Groups
-from ..model.priors import Conjugate, Gamma, Priors
+from ..model.priors import Gamma, Priors
 from ..model.types import Array
 from .moments import Moments, Transposed
 from .observations import Observations
@@ -45,12 +46,12 @@ def sweep(data: Observations, priors: Priors, m: Moments) -> tuple[Transposed, A
     groups = labels.groups_in_sweep(m, S)
     rates = jnp.transpose(family.rates(None if m.lam is None else jnp.exp(m.lam), groups))
     V = update_V(jnp.transpose(family.shape), rates, S.V, X.exposure_of_V(T))
-    lam = update_lam(family, V.mean.T, groups, m.log_lam)
+    lam = update_lam(family, rate_sums(family, V.mean.T, groups, m.log_lam))
     return Transposed(T, V, lam, labels.update(family, m, V, lam, S)), S
 
 
 def update_T(prior: Gamma, counts: Array, exposure: Array) -> Gamma:
-    """Return q(T) = Gamma(aᵗ + Σ_T, (1/bᵗ + Σ_τ E_V)⁻¹): the global step, from sums over samples."""
+    """Return q(T) = Gamma(aᵗ + Σ_T, (1/bᵗ + Σ_τ E_V)⁻¹): a global step, from sums over samples."""
     return Gamma(prior.a + counts, 1 / (prior.rates() + exposure))
 
 
@@ -59,24 +60,43 @@ def update_V(shape: Array, rates: Array, counts: Array, exposure: Array) -> Gamm
     return Gamma(shape + counts, 1 / (rates + exposure))
 
 
-def update_lam(family: Conjugate, V: Array, groups: Groups, log_lam: Array | None = None) -> Gamma | None:
-    """Return q(λ) = Gamma(a + Σ shape, (1/b + Σ E[v])⁻¹), sums over the v of each λ.
+class RateSums(NamedTuple):
+    """Sums over samples from which λ is updated, in the shape of λ.
 
-    With V itself in place of E[V] it is the full conditional of λ. For `GroupSparse` it is
-    Gamma(aˡ + N_c, (1/bˡ + Σ_{τ∈c} E[v_iτ])⁻¹). If the prior of λ is not a Gamma, `stand_in` takes its place: the
-    result is then only a starting point.
+    shapes: Σ shape of the v of each λ, for `GroupSparse` N_c.
+    coefficients: Σ E[v] of the v of each λ.
+    """
+
+    shapes: Array
+    coefficients: Array
+
+
+def rate_sums(family: Any, V: Array, groups: Groups, log_lam: Array | None = None) -> RateSums | None:
+    """Return the sums over samples that λ needs; those of parts of the samples add up. None for a family without λ.
 
     Args:
         family: with closed forms.
-        V: E[V], components × samples.
+        V: E[V], components × samples; or V itself, for the full conditional of λ.
         groups: the membership of samples.
         log_lam: the current E[log λ], which decides how a multi-label sample counts for its groups; None for evenly.
     """
     if family.hyperprior is None:
         return None
+    shapes = jnp.broadcast_to(family.shape, V.shape)
+    return RateSums(groups.tally(family, shapes, log_lam), groups.collect(family, V))
+
+
+def update_lam(family: Any, sums: RateSums | None) -> Gamma | None:
+    """Return q(λ) = Gamma(a + Σ shape, (1/b + Σ E[v])⁻¹): a global step, from sums over samples.
+
+    For `GroupSparse` it is Gamma(aˡ + N_c, (1/bˡ + Σ_{τ∈c} E[v_iτ])⁻¹). If the prior of λ is not a Gamma, `stand_in`
+    takes its place: the result is then only a starting point.
+    """
+    if sums is None:
+        return None
     prior = stand_in(family.hyperprior)
-    a = prior.a + groups.tally(family, jnp.broadcast_to(family.shape, V.shape), log_lam)
-    return Gamma(a, jnp.broadcast_to(1 / (1 / prior.b + groups.collect(family, V)), a.shape))
+    a = prior.a + sums.shapes
+    return Gamma(a, jnp.broadcast_to(1 / (1 / prior.b + sums.coefficients), a.shape))
 
 
 def rescale(data: Observations, priors: Priors, q: Transposed) -> Transposed:

@@ -59,7 +59,7 @@ class Problem:
         return self.data.num_features * self.data.num_samples
 
     def with_data(self, data: Data) -> Problem:
-        """Return the same problem with other data of the same shapes and precision, which are trusted."""
+        """Return the same problem with other data of the same features, groups and precision, which are trusted."""
         return self.tree_unflatten(self.rank, (data, self.priors))
 
     def tree_flatten(self) -> tuple[tuple[Data, Priors], int]:

@@ -79,13 +79,18 @@ def main(words: list[str]) -> int:
     if words[0] == "--cold":
         with tempfile.TemporaryDirectory(prefix="gsnmf-jax-") as empty:
             return run(words[1:], Path(empty), "random")
-    cache = folder()
-    cache.mkdir(parents=True, exist_ok=True)
-    os.utime(cache)
-    for other in home().glob("jax-*"):
-        if other.stat().st_mtime < time.time() - UNUSED:
-            shutil.rmtree(other, ignore_errors=True)
-    trim(cache)
+    try:
+        cache = folder()
+        cache.mkdir(parents=True, exist_ok=True)
+        os.utime(cache)
+        for other in home().glob("jax-*"):
+            if other.stat().st_mtime < time.time() - UNUSED:
+                shutil.rmtree(other, ignore_errors=True)
+        trim(cache)
+    except (OSError, RuntimeError) as error:  # no home, a folder that cannot be written, another run that trims it
+        print(f"without a lasting compilation cache ({error})", file=sys.stderr)
+        with tempfile.TemporaryDirectory(prefix="gsnmf-jax-") as empty:
+            return run(words, Path(empty), "0")
     return run(words, cache, "0")
 
 

@@ -143,7 +143,7 @@ def crosscheck(
     reading: dict[str, Any] = {"key": keys["draws"], "num_samples": draws * chains, "align": align, "reference": fit}
     answers = {}
     for name, (result, seconds) in found.items():
-        tree = to_arviz(result, data, log_likelihood=None, posterior_predictive=False, **reading)
+        tree = to_arviz(result, problem, log_likelihood=None, posterior_predictive=False, **reading)
         diverging = int(tree["sample_stats"]["diverging"].sum()) if name == "NUTS" else 0
         values = evaluate(dataset(tree, "posterior"), asked)
         answers[name] = Answer(values, seconds, result if isinstance(result, Fit) else None, diverging)

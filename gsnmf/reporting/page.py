@@ -16,7 +16,7 @@ import numpy as np
 from ..files import PathLike
 from ..images.preprocessing import pixels_of
 from ..inference import Fit, psis
-from ..inference.results import rank_of
+from ..inference.results import priors_of, rank_of
 from ..model import Data, Priors
 from ..model.missing import fingerprint
 from . import components, samples, sections
@@ -64,7 +64,7 @@ def report(
     True
     """
     _check(fit, data)
-    priors = fit.priors if priors is None else priors
+    priors = None if fit.priors is None and priors is None else priors_of(fit, priors)
     pixels = None if image_shape is None else pixels_of(image_shape, data.num_features)
     k = psis_of(fit, data, priors) if khat else None
     s = summarise(fit, data, priors)

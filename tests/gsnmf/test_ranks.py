@@ -172,7 +172,7 @@ def test_priors_in_the_unit_of_the_data_know_nothing_of_hidden_entries(asked):
 def test_where_lam_starts(asked, lam_start):
     choose_rank(as_data(X, list("abababab")), [2], num_splits=1, lam_start=lam_start, init="groups", **QUIET)
     options = asked[0][3]
-    assert (options["start"] is None) == (lam_start == "prior")
+    assert options["lam_start"] == lam_start
     assert options["init"] == "groups"
 
 
@@ -195,7 +195,7 @@ def test_one_warning_for_all_that_did_not_converge(asked):
         ({"num_samples": 0}, "expected num_samples"),
         ({"seed": -1}, "expected seed"),
         ({"priors": 3}, "expected priors to be None, Priors, or a function of the rank; got 3"),
-        ({"lam_start": "mean"}, "expected lam_start to be 'prior' or 'shape'; got 'mean'"),
+        ({"lam_start": "mean"}, "expected lam_start to be one of 'prior', 'shape'; got 'mean'"),
         ({"init": "svd"}, "expected init to be one of 'random', 'groups'; got 'svd'"),
         ({"data": -X}, "expected X to be nonnegative"),
     ],

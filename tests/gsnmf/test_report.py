@@ -336,7 +336,20 @@ def run(folder: Path, *words: str) -> int:
     return cli.main([word.replace("@", f"{folder}/") for word in words])
 
 
-FIT = ("fit", "@counts.csv", "--labels", "@classes.csv", "--per-group", "1", "--small", "1", "--large", "4")
+FIT = (
+    "fit",
+    "@counts.csv",
+    "--labels",
+    "@classes.csv",
+    "--per-group",
+    "1",
+    "--prior",
+    "paper",
+    "--small",
+    "1",
+    "--large",
+    "4",
+)
 
 
 def test_two_commands_from_a_matrix_to_a_page(

@@ -59,8 +59,8 @@ class Bent(NamedTuple):
         return self.true.collect(V, data)
 
 
-def bent_update(family, V, groups):
-    q = update_lam(family.true, V, groups)
+def bent_update(family, sums):
+    q = update_lam(family.true, sums)
     return q and Gamma(q.a + family.count, q.b)
 
 
