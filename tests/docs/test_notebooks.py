@@ -33,7 +33,14 @@ def complaints(notebook):
     return [o for o in outputs(notebook) if o.output_type == "error" or o.get("name") == "stderr"]
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=NUMBERS)
+# Two of them in every run of the suite: the others compile for minutes.
+SHORT = ("01", "05")
+RUNS = [
+    pytest.param(p, id=n, marks=() if n in SHORT else pytest.mark.slow) for p, n in zip(NOTEBOOKS, NUMBERS, strict=True)
+]
+
+
+@pytest.mark.parametrize("path", RUNS)
 def test_runs_without_a_complaint(path):
     done = run.execute(path, quick=True)
     assert not complaints(done)

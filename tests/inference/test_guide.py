@@ -13,7 +13,13 @@ from gsnmf.model import Gamma, GroupSparse, Priors, as_data, group_sparse_nmf, h
 
 DRAWS = 2000
 SPARSE, PLAIN = GroupSparse(Gamma(2.0, 0.5)), Gamma(1.5, 2.0)
-CASES = [(SPARSE, 1, False), (SPARSE, 2, False), (SPARSE, 4, False), (PLAIN, 2, False), (SPARSE, 2, True)]
+CASES = [
+    (SPARSE, 1, False),
+    (PLAIN, 2, False),
+    (SPARSE, 2, True),
+    pytest.param(SPARSE, 2, False, marks=pytest.mark.slow),
+    pytest.param(SPARSE, 4, False, marks=pytest.mark.slow),
+]
 DATA = as_data(np.random.default_rng(0).poisson(3.0, size=(5, 7)), list("abcabca"))
 HIDDEN = hide(DATA, 0.3)
 

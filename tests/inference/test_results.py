@@ -20,7 +20,9 @@ from gsnmf.inference import (
     to_arviz,
 )
 from gsnmf.inference.results import priors_of, same_priors
-from gsnmf.model import Gamma, GroupSparse, Priors, as_data, hide
+from gsnmf.model import Dirichlet, Gamma, GroupSparse, Priors, Problem, as_data, hide
+from gsnmf.reporting import report
+from gsnmf.saving import load_fit, save_fit
 
 KEY = jax.random.key(0)
 rng = np.random.default_rng(0)
@@ -120,3 +122,36 @@ def test_same_priors():
     fit = cavi.run(DATA, PRIORS, key=KEY, rank=2, max_steps=2, tol=None)
     assert priors_of(fit) is PRIORS
     assert isinstance(fit.posterior, Posterior)
+
+
+def test_a_problem_with_other_priors_is_refused_for_a_learned_fit(learned):
+    right, wrong = Problem(DATA, learned.priors, 2), Problem(DATA, PRIORS, 2)
+    assert cavi.bound(learned, right) == cavi.bound(learned, DATA)
+    for call in (CALLS["bound"], CALLS["collapsed_bound"], CALLS["held_out_score"], CALLS["impute"]):
+        with pytest.raises(ValueError, match=r"expected no priors, or fit\.priors, for a fit whose hyperparameters"):
+            call(learned, wrong)
+    with pytest.raises(ValueError, match="expected no priors with a Problem, which has its own; got Priors"):
+        cavi.bound(learned, right, PRIORS)
+
+
+def test_saved_fits_and_reports_take_the_fits_priors(learned, tmp_path):
+    save_fit(tmp_path / "fit", learned, None, DATA)
+    assert same_priors(load_fit(tmp_path / "fit").fit.priors, learned.priors)
+    for call in (lambda: save_fit(tmp_path / "other", learned, PRIORS, DATA), lambda: report(learned, DATA, PRIORS)):
+        with pytest.raises(ValueError, match="whose hyperparameters were learned"):
+            call()
+    assert not (tmp_path / "other.npz").exists()
+
+
+def test_draws_from_arviz_keep_labels_and_proportions():
+    data = as_data(np.asarray(DATA.X), [0, 1, None, 1, 0, None, 0, 1], label_prior=Dirichlet([1.0, 2.0]))
+    options = {"rank": 2, "num_warmup": 5, "num_samples": 10, "progress_bar": False}
+    chains = mcmc.run_gibbs(data, PRIORS, key=KEY, **options)
+    tree = to_arviz(chains, data, align=None, posterior_predictive=False, log_likelihood=None)
+    found = label_probabilities(tree, data, PRIORS)
+    np.testing.assert_allclose(found, label_probabilities(chains, data), rtol=1e-12)
+
+
+def test_swapped_arguments_are_refused(learned):
+    with pytest.raises(ValueError, match="expected a Fit, a Posterior or a NumPyro MCMC that has run; got Data"):
+        to_arviz(DATA, learned, PRIORS)
