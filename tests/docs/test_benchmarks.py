@@ -1,6 +1,7 @@
 """The benchmark command works, and what it measures against computes the same thing."""
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -212,3 +213,10 @@ def test_simple_classifiers_ask_for_a_file_that_is_there(capsys):
     with pytest.raises(SystemExit):
         main(["--yale", "nowhere.npz"])
     assert "expected --yale to name a file or folder; got nowhere.npz" in capsys.readouterr().err
+
+
+def test_alternating_checkouts_wants_a_checkout(tmp_path):
+    command = [sys.executable, "benchmarks/alternate.py", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert f"expected a checkout of this repository; got {tmp_path}" in done.stderr
