@@ -91,7 +91,11 @@ def in_logarithms(name):
     return bound, at
 
 
-@pytest.mark.parametrize("name", CASES)
+SHORT = ("mask", "mean field", "structured", "without groups")
+RUNS = [pytest.param(name, marks=() if name in SHORT else pytest.mark.slow) for name in CASES]
+
+
+@pytest.mark.parametrize("name", RUNS)
 def test_gradients_and_products_with_the_hessian_agree_with_differences(name):
     """Central differences of the bound, and of its gradient, along random directions of all parameters at once."""
     bound, at = in_logarithms(name)
@@ -116,6 +120,7 @@ def test_the_hessian_is_finite_and_symmetric():
     np.testing.assert_allclose(H, H.T, atol=1e-9 * np.abs(H).max())
 
 
+@pytest.mark.slow
 def test_at_an_optimum_the_hessian_has_no_positive_eigenvalue():
     data, family, _ = CASES["zeros"]
     priors = Priors(Gamma(0.6, 2.0), family)
