@@ -36,7 +36,8 @@ def complaints(notebook):
 # Two of them in every run of the suite: the others compile for minutes.
 SHORT = ("01", "05")
 RUNS = [
-    pytest.param(p, id=n, marks=() if n in SHORT else pytest.mark.slow) for p, n in zip(NOTEBOOKS, NUMBERS, strict=True)
+    pytest.param(path, id=number, marks=() if number in SHORT else pytest.mark.slow)
+    for path, number in zip(NOTEBOOKS, NUMBERS, strict=True)
 ]
 
 
