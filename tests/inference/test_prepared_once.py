@@ -53,11 +53,11 @@ CALLS = {
 }
 
 
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 SLOW = ("compare, two models", "svi.run")
 RUNS = [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in CALLS]
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("name", RUNS)
 def test_a_call_prepares_its_problem_once(counted, fits, name):
     expected, call = CALLS[name]
