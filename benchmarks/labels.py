@@ -71,7 +71,7 @@ class Case(NamedTuple):
         return np.asarray(self.problem.data.membership).argmax(axis=1)
 
     def priors(self, samples: int) -> Priors:
-        """What is believed beforehand of a fit to so many samples."""
+        """Return the priors of a fit to so many samples."""
         C = self.problem.data.num_groups
         small, large = (shape * (samples / C if self.relative else 1) for shape in self.shapes)
         return self.problem.priors._replace(coefficients=GroupSparse(label_driven(PER_CLASS, C, small, large)))

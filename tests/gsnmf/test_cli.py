@@ -278,7 +278,7 @@ def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_examples_in_help_parse() -> None:
     for line in (cli.DEMO_EXAMPLE, cli.FIT_EXAMPLE, cli.REPORT_EXAMPLE, cli.CROSSCHECK_EXAMPLE):
-        cli._parser().parse_args(line.split()[1:])
+        assert callable(cli._parser().parse_args(line.split()[1:]).run)
 
 
 def test_help_and_version_need_no_heavy_imports() -> None:

@@ -1,4 +1,4 @@
-"""Which components live, the warning about those that do not, and pruning them."""
+"""Components in use, the warning about unused ones, and pruning."""
 
 import functools
 import warnings
@@ -176,7 +176,8 @@ def test_many_fits_warn_once_together():
 def test_who_lives_is_not_warned_about():
     with warnings.catch_warnings():
         warnings.simplefilter("error", DeadComponentsWarning)
-        cavi.run(counts(K), DYING["gamma"], key=jax.random.key(0))
+        fit = cavi.run(counts(K), DYING["gamma"], key=jax.random.key(0))
+    assert in_use(fit.posterior).all()
 
 
 def test_points_are_unused_below_a_thousandth():
