@@ -39,7 +39,7 @@ class NumpyFloor:
 
 @partial(jax.jit, static_argnames="sweeps")
 def jax_floor(X: jax.Array, T: jax.Array, V: jax.Array, sweeps: int) -> tuple[jax.Array, jax.Array]:
-    """The same in one compiled loop; T and V move a little, so that the compiler does not see that every pass is alike."""
+    """Run the same in one compiled loop; T and V move a little, so that no pass can be optimised away."""
 
     def one(factors: tuple[jax.Array, jax.Array], _: None) -> tuple[tuple[jax.Array, jax.Array], None]:
         T, V = factors
