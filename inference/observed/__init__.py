@@ -14,9 +14,9 @@ from typing import NamedTuple, Protocol
 from ...model.data import Data
 from ...model.priors import Gamma
 from ...model.types import Array
-from .dense import Dense, MaskedDense, base_of, cut_into_tiles
+from .dense import Dense, MaskedDense, cut_into_tiles
 
-__all__ = ["Allocation", "Dense", "MaskedDense", "Observed", "base_of", "observe_matrix"]
+__all__ = ["Allocation", "Dense", "MaskedDense", "Observed", "observe_matrix"]
 
 
 class Allocation(NamedTuple):
