@@ -9,6 +9,7 @@ from .entries import HeldOutScore, Imputed, held_out_score, impute
 from .fold_in import Folded, fold_in
 from .guide import guide
 from .labels.readout import label_probabilities
+from .linear_response import LinearResponse, linear_response
 from .posterior import Fit, Posterior, Status
 from .vsbc import calibration
 from .warning import DeadComponentsWarning
@@ -20,6 +21,7 @@ __all__ = [
     "Folded",
     "HeldOutScore",
     "Imputed",
+    "LinearResponse",
     "Posterior",
     "Status",
     "align",
@@ -33,6 +35,7 @@ __all__ = [
     "in_use",
     "invariants",
     "label_probabilities",
+    "linear_response",
     "mcmc",
     "prune",
     "psis",

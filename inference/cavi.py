@@ -26,6 +26,7 @@ from .labels.warm_start import Labelling, begins_warm, joined, label_posterior, 
 from .moments import Moments, Transposed
 from .observations import Observations, form_of, observe
 from .posterior import Fit, Posterior
+from .refinement import refine
 from .results import match, rank_of
 from .starts import Start, check_lam_start, check_method, fill, first_moments, start, start_at_shape
 from .sweep import moments, sweep
@@ -33,7 +34,7 @@ from .warning import quiet
 
 __all__ = [
     "Labelling", "Learn", "Moments", "State", "bound", "init", "labelling", "learn", "paper_bound", "paper_bound_gap",
-    "run", "run_many", "start", "start_at_shape", "step",
+    "refine", "run", "run_many", "start", "start_at_shape", "step",
 ]  # fmt: skip
 
 

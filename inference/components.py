@@ -12,12 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..model.data import Data
-from ..model.missing import fingerprint
 from ..model.priors import Gamma, Priors, canonical
 from ..model.special import exp_digamma
 from .bound import bound
 from .posterior import Fit, Posterior
-from .results import rank_of
+from .results import rank_of, require_own_data
 from .warning import DeadComponentsWarning
 
 SHOWN = 5  # dead components that a warning names
@@ -118,8 +117,7 @@ def prune(fit: Fit, data: Data) -> Fit:
     if not isinstance(fit, Fit) or fit.priors is None or fit.bound != "augmented":
         kind = f"a Fit of the {fit.bound} bound" if isinstance(fit, Fit) else type(fit).__name__
         raise ValueError(f"expected a Fit of cavi.run, with its priors; got {kind}")
-    if fit.data not in (None, fingerprint(data)):
-        raise ValueError(f"expected the data of the fit, checksum {fit.data}; got data of checksum {fingerprint(data)}")
+    require_own_data(fit, data)
     used, before = in_use(fit.posterior, data), bound(fit, data)
     if not np.isfinite(before):
         raise ValueError(f"expected a fit with a finite bound; got {before}")

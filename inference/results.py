@@ -12,6 +12,7 @@ import numpy as np
 from ..model.conjugacy import rate_shape
 from ..model.data import Data
 from ..model.matrix import is_traced
+from ..model.missing import fingerprint
 from ..model.priors import Gamma, Priors, canonical
 from ..model.problem import Problem
 from ..model.unlabelled import unlabelled_samples
@@ -78,6 +79,14 @@ def problem_of(result: Any, data: Data | Problem, priors: Priors | None = None, 
             priors_of(result, data.priors if not _answers(result.priors, data) else None)
         return data
     return Problem(data, priors_of(result, priors), rank_of(factors_of(result)) if rank is None else rank)
+
+
+def require_own_data(result: Any, data: Data | Problem) -> None:
+    """Raise if a fit is of other data; a `Posterior` and the data of a `Problem` are trusted."""
+    if isinstance(result, Fit) and isinstance(data, Data) and result.data not in (None, fingerprint(data)):
+        raise ValueError(
+            f"expected the data of the fit, checksum {result.data}; got data of checksum {fingerprint(data)}"
+        )
 
 
 def _answers(priors: Priors, problem: Problem) -> bool:

@@ -1,4 +1,4 @@
-"""The digamma and log-gamma functions, and a logarithm: the only place where they are computed.
+"""The digamma and log-gamma functions, their derivatives, and a logarithm: the only place where they are computed.
 
 XLA's own versions cost more than the three matrix products of a sweep. Here both are read off asymptotic series at
 y = x + n, n even, and brought back to x by the recurrence
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -63,8 +64,16 @@ def digamma(x: Array, times: Array = 1.0) -> Array:
     -0.5772
     """
     x = jnp.asarray(x, jnp.result_type(x, float))
+    return _digamma(x, jnp.asarray(times, x.dtype))
+
+
+@jax.custom_jvp
+def _digamma(x: Array, times: Array) -> Array:
     y, product, slope, series, _ = _shifted(x, *_FOR_DIGAMMA[x.dtype])
     return (product * (log(y * times) + series) - slope) / product
+
+
+_digamma.defjvps(lambda slope, _, x, times: slope * polygamma(1, x), lambda slope, _, x, times: slope / times)
 
 
 def log_entropy(x: Array) -> Array:
@@ -75,19 +84,55 @@ def log_entropy(x: Array) -> Array:
     >>> round(float(log_entropy(jnp.asarray(1.0))), 4)  # 1 + Euler's constant
     1.5772
     """
-    x = jnp.asarray(x, jnp.result_type(x, float))
+    return _log_entropy(jnp.asarray(x, jnp.result_type(x, float)))
+
+
+@jax.custom_jvp
+def _log_entropy(x: Array) -> Array:
     n, terms = _FOR_GAMMALN[x.dtype]
     y, product, slope, series, tail = _shifted(x, n, terms)
     rest = series - slope / product
     return (0.5 * math.log(2 * math.pi) - n) + tail - x * rest - log(product * jnp.sqrt(y))
 
 
+_log_entropy.defjvps(lambda slope, _, x: slope * (1 - x * polygamma(1, x)))
+
+
 def gammaln(x: Array) -> Array:
     """Return log Γ(x)."""
-    x = jnp.asarray(x, jnp.result_type(x, float))
+    return _gammaln(jnp.asarray(x, jnp.result_type(x, float)))
+
+
+@jax.custom_jvp
+def _gammaln(x: Array) -> Array:
     n, terms = _FOR_GAMMALN[x.dtype]
     y, product, _, _, tail = _shifted(x, n, terms)
     return (x - 0.5) * log(y) - y + 0.5 * math.log(2 * math.pi) + tail - log(product)
+
+
+_gammaln.defjvps(lambda slope, _, x: slope * digamma(x))
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def polygamma(m: int, x: Array) -> Array:
+    """Return the m-th derivative of ψ, m ≥ 1, by its series at y = x + n and the recurrence down to x.
+
+    (−1)^(m+1) ψ^(m)(x) = (m−1)!/y^m + m!/(2 y^(m+1)) + Σ_j B_2j (2j+m−1)!/(2j)! / y^(2j+m) + m! Σ_{k<n} 1/(x+k)^(m+1)
+
+    >>> round(float(polygamma(1, jnp.asarray(1.0))), 4)  # π²/6
+    1.6449
+    """
+    n, terms = _FOR_GAMMALN[x.dtype]
+    y = x + n
+    coefficients = [B * math.factorial(2 * j + m - 1) / math.factorial(2 * j) for j, B in enumerate(_BERNOULLI, 1)]
+    series = math.factorial(m - 1) + math.factorial(m) / (2 * y) + _series(coefficients[:terms], y**-2) / y**2
+    shifted = sum((x + k) ** -(m + 1) for k in range(n))
+    return (-1) ** (m + 1) * (series / y**m + math.factorial(m) * shifted)
+
+
+@polygamma.defjvp
+def _polygamma_jvp(m: int, primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    return polygamma(m, *primals), tangents[0] * polygamma(m + 1, *primals)
 
 
 def exp_digamma(x: np.ndarray) -> np.ndarray:

@@ -77,9 +77,21 @@ class Known:
         """Return the factors as they are."""
         return q
 
+    def optimum(self, priors: Priors, q: Transposed) -> Transposed:
+        """Return the factors as they are."""
+        return q
+
+    def weigh(self, X: Observed, priors: Priors, q: Transposed, log_ratios: Array) -> tuple[Array, Transposed]:
+        """Return Σ of the log ratios of rows, and the factors as they are."""
+        return jnp.sum(log_ratios), q
+
     def temper(self, beta: Array) -> Known:
         """Return the same strategy: there is nothing to anneal."""
         return self
+
+    def weights_of(self, q: Transposed) -> Array:
+        """Return 1 for every row: each is a sample."""
+        return jnp.ones(len(q.V.a), q.V.a.dtype)
 
     def hold(self, posterior: Posterior) -> Transposed:
         """Return the factors in the layout of sweeps."""

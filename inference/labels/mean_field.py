@@ -58,6 +58,11 @@ class MeanField(Unlabelled):
         z, pi = q.labels.z, q.labels.pi
         return self.prior.dirichlet_terms(pi) + label_terms(z, self.prior.log_prior(pi))
 
+    def optimum(self, priors: Priors, q: Transposed) -> Transposed:
+        """Return the factors with the q(z) that is best for the others."""
+        among = evidence(priors.coefficients, q.lam, q.V.mean[-len(q.labels.z) :])
+        return q._replace(labels=q.labels._replace(z=self.softmax(self.prior.log_prior(q.labels.pi), among)))
+
     def temper(self, beta: Array) -> MeanField:
         """Return the strategy at this β."""
         return replace(self, beta=beta)

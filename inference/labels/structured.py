@@ -55,7 +55,11 @@ class Structured(Unlabelled):
 
     def groups_of(self, q: Transposed) -> Groups:
         """Return the groups of rows with their weights."""
-        return WeightedGroups(self.groups, self._weights(q.labels.z, len(q.V.a)))
+        return WeightedGroups(self.groups, self.weights_of(q))
+
+    def weights_of(self, q: Transposed) -> Array:
+        """Return 1 for labelled samples, and q(z = c) for the candidates of others."""
+        return self._weights(q.labels.z, len(q.V.a))
 
     def _weights(self, z: Any, rows: int) -> Array:
         return jnp.concatenate([jnp.ones(rows - z.size, z.dtype), z.ravel()])
@@ -90,6 +94,17 @@ class Structured(Unlabelled):
     def settle(self, q: Transposed, after: Transposed) -> Transposed:
         """Return the factors with the q(z) that the next sweep finds first."""
         return q._replace(labels=q.labels._replace(z=after.labels.z))
+
+    def weigh(self, X: Any, priors: Priors, q: Transposed, log_ratios: Array) -> tuple[Array, Transposed]:
+        """Return the terms of samples and labels, with the q(z) that is best for the log ratios of rows."""
+        _, believed = self.read(X, priors, q)
+        M, C = believed.z.shape
+        rows: Any = believed.rows
+        known, each = jnp.split(rows + log_ratios, [len(log_ratios) - M * C])
+        bounds = each.reshape(M, C)
+        z = self.softmax(believed.log_prior, bounds)
+        total = jnp.sum(known) + jnp.sum(z * bounds) + label_terms(z, believed.log_prior)
+        return total, q._replace(labels=q.labels._replace(z=z))
 
     def temper(self, beta: Array) -> Structured:
         """Return the strategy at this β."""

@@ -52,6 +52,9 @@ class Observed(Protocol):
     def exposure_of_V(self, T: Gamma) -> Array:
         """Return Σ_ν w_ντ E[t_νi] for every v_iτ, samples × components or 1 × components."""
 
+    def expected_log_ratios(self, T: Gamma, V: Gamma) -> Array:
+        """Return Σ_ν x (E[log m] − log x) of every row of V, m = (TV)_ντ, with S summed out: about, not exactly."""
+
     def expected_totals(self, T: Gamma, V: Gamma) -> Array:
         """Return Σ_ντ w_ντ E[t_νi v_iτ] of every component."""
 

@@ -77,6 +77,14 @@ class Candidates:
         V_each, weights = V_each.reshape(-1, C, K)[:M].reshape(M * C, K), weights.reshape(-1, C)[:M]
         return T_known + g_T * V_xi, jnp.concatenate([V_known, V_each]), log_ratio + terms, weights
 
+    def expected_log_ratios(self, T: Gamma, V: Gamma) -> Array:
+        """Return Σ_ν x (E[log m] − log x) of every row; see `Dense.expected_log_ratios`."""
+        n, M = self.known.num_samples, self.unlabelled.num_samples
+        V = V.broadcast(*V.a.shape)
+        known, each = Gamma(*(x[:n] for x in V)), Gamma(*(x[n:].reshape(M, -1, x.shape[1]) for x in V))
+        rows = jax.vmap(self.unlabelled.expected_log_ratios, (None, 1), 1)(T, each)  # samples × groups
+        return jnp.concatenate([self.known.expected_log_ratios(T, known), rows.ravel()])
+
     def exposure_of_T(self, V: Gamma) -> Array:
         """Return Σ over rows of w E[v], components × features or × 1."""
         n, M = self.known.num_samples, self.unlabelled.num_samples

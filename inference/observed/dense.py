@@ -50,6 +50,13 @@ class Dense:
         """Return Σ_ν E[t_νi], 1 × components."""
         return T.total(axis=1)[None, :]
 
+    def expected_log_ratios(self, T: Gamma, V: Gamma) -> Array:
+        """Return Σ_ν x (E[log m] − log x) of every sample, m = (TV)_ντ; see `expected_log`."""
+        tiles, width, _ = self.tiles.shape
+        V = Gamma(*(_cut(x, tiles, width) for x in V.broadcast(*V.a.shape)))
+        rows = jax.lax.map(lambda tile: _log_ratios(tile[0], T, tile[1]), (self.tiles, V))
+        return rows.reshape(-1)[: self.num_samples]
+
     def expected_totals(self, T: Gamma, V: Gamma) -> Array:
         """Return (Σ_ν E_T)(Σ_τ E_V) of every component."""
         return T.total(axis=1) * V.total(axis=0)
@@ -132,12 +139,40 @@ def allocate(data: Dense, T: Array, V: Array) -> tuple[Array, Array, Array]:
     if tiles == 1:
         V_xi, xi_T, log_ratio = one(data.tiles[0], g_V)
     else:
-        cut = jnp.pad(g_V, ((0, tiles * width - N), (0, 0)), constant_values=1).reshape(tiles, width, K)
+        cut = _cut(g_V, tiles, width)
         zero = jnp.zeros_like(g_T), jnp.zeros((), data.tiles.dtype)
         (V_xi, log_ratio), xi_T = jax.lax.scan(add, zero, (data.tiles, cut))
         xi_T = xi_T.reshape(tiles * width, K)[:N]
     shifted = data.totals @ jnp.concatenate([shift_T[0], shift_V[:, 0]])
     return g_T * V_xi, g_V * xi_T, log_ratio + shifted
+
+
+def _cut(rows: Array, tiles: int, width: int) -> Array:
+    """Return rows of V, or of its parameters, by tile; filled up with 1."""
+    padding = ((0, tiles * width - rows.shape[0]), (0, 0))
+    return jnp.pad(rows, padding, constant_values=1).reshape(tiles, width, rows.shape[1])
+
+
+def expected_log(T: Gamma, V: Gamma) -> Array:
+    """Return E[log m] of every m = Σ_i t_i v_i, about, as if m were log-normal: log μ − ½ log(1 + s²/μ²).
+
+    μ = E_V E_T and s² = Var m = Σ_i [E[v]² (1 + 1/α_v) E[t]²/α_t + E[v]²/α_v E[t]²] are exact. The second-order term of
+    the Taylor series alone, −s²/(2μ²), would fall without bound where μ is small.
+
+    Args:
+        T: components × features.
+        V: samples × components.
+    """
+    floor = np.finfo(T.a.dtype).tiny ** 0.25  # so that μ² does not underflow where x is 0
+    E_T, E_V = T.mean, V.mean
+    mu = jnp.maximum(E_V @ E_T, floor)
+    variance = (E_V**2 * (1 + 1 / V.a)) @ (E_T**2 / T.a) + (E_V**2 / V.a) @ E_T**2
+    return jnp.log(mu) - 0.5 * jnp.log1p(variance / mu**2)
+
+
+def _log_ratios(X: Array, T: Gamma, V: Gamma) -> Array:
+    """Return Σ_ν x (E[log m] − log x) of every row of V; X has as many rows, or broadcasts to them."""
+    return jnp.sum(X * (expected_log(T, V) - jnp.log(jnp.where(X > 0, X, 1))), axis=-1)
 
 
 def exp_scaled(log_x: Array, axis: int) -> tuple[Array, Array]:
