@@ -255,7 +255,7 @@ def test_only_what_is_asked_for_is_kept(name):
 def test_sites_by_name_are_kept():
     run = mcmc.run_gibbs(DATA, PRIORS, **QUIET, rank=2, **SHORT, keep=["T", "V"])
     assert draws_of(run).keys() == {"T", "V"}
-    with pytest.raises(ValueError, match="expected draws of shapes .*lam"):
+    with pytest.raises(ValueError, match=r"expected draws of shapes .*lam"):
         to_arviz(run, DATA)
 
 
