@@ -161,10 +161,48 @@ def sweep(
     lam = update_lam(coefficients, rate_sums(coefficients, V, data.groups))
     z = {"T": T, "V": V} | ({} if lam is None else {"lam": keep_positive(rest[0] * lam.b)})
     z = rescale(scale, data, priors, z) if scale_move else z
-    if "pi" in labels:  # a Dirichlet is Gammas over their sum
-        pi = keep_positive(rest[-1])
-        labels["pi"] = pi / pi.sum(axis=-1, keepdims=True)
-    return z | labels
+    return z | labels | ({"pi": _normalised(rest[-1])} if "pi" in labels else {})
+
+
+def reverse_sweep(
+    key: Array, problem: Problem, z: Sites, entries: tuple[Group, ...] | None = None, exposure: Array | float = 1.0
+) -> Sites:
+    """Make the draws of `sweep` in the reverse order: in equilibrium, what a chain looks like that runs backwards.
+
+    Every draw from a conditional distribution is reversible, and so is the scale move: π, the scale move, λ, S, V, T, z
+    is the time reversal of z, S, T, V, λ, the scale move, π.
+
+    Args:
+        key: a JAX key.
+        problem: as in `sweep`.
+        z: the values of the sites.
+        entries: as in `sweep`.
+        exposure: as in `sweep`.
+    """
+    dictionary, coefficients = problem.priors
+    thinning, units, scale = jax.random.split(key, 3)
+    data, labels = problem.data, {}
+    if data.num_unlabelled > 0:
+        data, labels = with_labels(problem.data, z["z"]), _concentrations(problem.data, z["z"])
+    z = rescale(scale, data, problem.priors, z)
+    S = thin(thinning, data.X, z["T"], z["V"], entries)
+    q = update_lam(coefficients, rate_sums(coefficients, z["V"], data.groups))
+    shape = None if q is None else q.a + _least(jax.random.fold_in(key, 4), data, coefficients, z["lam"])
+    shapes = [dictionary.shape + S.T, coefficients.shape + S.V] + ([] if shape is None else [shape])
+    T, V, *rest = _standard_gammas(units, shapes + list(labels.values()))
+    lam = None if q is None else keep_positive(rest[0] * q.b)
+    V = keep_positive(V / (coefficients.rates(lam, data) + exposure * _observed_sums(_turned(data.mask), z["T"]).T))
+    T = keep_positive(T / (dictionary.rates() + exposure * _observed_sums(data.mask, V.T)))
+    z = z | {"T": T, "V": V} | ({} if lam is None else {"lam": lam})
+    z |= {"pi": _normalised(rest[-1])} if labels else {}
+    drawn = _update_labels(jax.random.fold_in(key, 3), problem.data, coefficients, z)[0]
+    return z | ({"z": drawn["z"]} if drawn else {})
+
+
+def _normalised(gammas: Array) -> Array:
+    """Return a draw of a Dirichlet: Gammas over their sum."""
+    gammas = keep_positive(gammas)
+    return gammas / gammas.sum(axis=-1, keepdims=True)
 
 
 def _update_labels(key: Array, data: Data, family: Any, z: Sites) -> tuple[Sites, Data]:
@@ -247,9 +285,10 @@ def rescale(key: Array, data: Data, priors: Priors, z: Sites) -> Sites:
     return z | move(jnp.where(fits, gamma, 1))
 
 
-def draw_prior(key: Array, problem: Problem) -> Sites:
-    """Draw the sites of the model from the prior."""
-    trace = handlers.trace(handlers.seed(group_sparse_nmf, key)).get_trace(problem)
+def draw_prior(key: Array, problem: Problem, given: Sites | None = None) -> Sites:
+    """Draw the sites of the model from the prior; or the others, if some are given."""
+    model = handlers.substitute(handlers.seed(group_sparse_nmf, key), given or {})
+    trace = handlers.trace(model).get_trace(problem)
     return {name: trace[name]["value"] for name in SITES if name in trace}
 
 

@@ -29,6 +29,7 @@ STEP = 4  # sizes in a group differ by this factor at most, so that few units ar
 LARGE = 512  # counts above it are split by binomials, one of which takes as long as about 15 units
 FEW = 2**16  # units that cost less than a group of their own
 MOST = 2**22  # numbers in the largest array
+BLOCK = 16  # units of every entry that are drawn at once
 END = np.int32(2**31 - 1)
 
 
@@ -66,11 +67,12 @@ class Group(NamedTuple):
         return cls(*leaves, most)
 
 
-def group_counts(X: Array) -> tuple[Group, ...]:
+def group_counts(X: Array, few: int = FEW) -> tuple[Group, ...]:
     """Return the entries of X above 0, grouped by size; they hold for all counts that are nowhere larger than X.
 
     Args:
         X: features × samples, whole numbers. If it is traced, one group without a bound has all entries.
+        few: so many units drawn in vain cost less than a group of their own.
 
     >>> [(len(group.rows), group.most) for group in group_counts(np.array([[0, 2, 3], [1, 0, 2]]))]
     [(4, 3)]
@@ -82,7 +84,7 @@ def group_counts(X: Array) -> tuple[Group, ...]:
     rows, columns = np.nonzero(X)
     x = X[rows, columns].astype(np.int64)
     return tuple(
-        Group(rows[chosen], columns[chosen], most) for chosen, most in ((_within(x, *r), r[1]) for r in _ranges(x))
+        Group(rows[chosen], columns[chosen], most) for chosen, most in ((_within(x, *r), r[1]) for r in _ranges(x, few))
     )
 
 
@@ -90,22 +92,22 @@ def _within(x: np.ndarray, above: int, most: int | None) -> np.ndarray:
     return np.flatnonzero((x > above) & (x <= (np.inf if most is None else most)))
 
 
-def _ranges(x: np.ndarray) -> list[tuple[int, int | None]]:
+def _ranges(x: np.ndarray, few: int) -> list[tuple[int, int | None]]:
     """Return (above, most) for every group: the sizes of its counts. Small groups are joined to the next larger one."""
     ranges: list[tuple[int, int | None]] = []
     above, most = 0, 1
     while above < x.max(initial=0):
         inside = x[(x > above) & (x <= most)]
         larger = x[x > most]
-        if larger.size and inside.size * min(most * STEP, larger.max()) <= FEW:
+        if larger.size and inside.size * min(most * STEP, larger.max()) <= few:
             most *= STEP  # drawing for these as for the next costs less than a group of their own
             continue
         if inside.size:
             bound = int(inside.max())
-            ranges.append((above, bound if bound <= LARGE or inside.size * bound <= FEW else None))
+            ranges.append((above, bound if bound <= LARGE or inside.size * bound <= few else None))
         if larger.size == 0:
             break
-        if most >= LARGE and larger.size * larger.max() > FEW:
+        if most >= LARGE and larger.size * larger.max() > few:
             ranges.append((most, None))
             break
         above, most = most, most * STEP
@@ -146,19 +148,25 @@ def thin(key: Array, X: Array, T: Array, V: Array, groups: tuple[Group, ...] | N
 
 def _by_units(key: Array, x: Array, products: Array, most: int) -> Array:
     """Split counts x, at most `most` each, one unit at a time; probabilities are rounded to multiples of 2⁻³²."""
-    bits = jax.lax.bitcast_convert_type(jax.random.bits(key, (most, x.size), jnp.uint32), jnp.int32)
-    bits = jnp.where(jnp.arange(most)[:, None] < x[None, :], bits, END)  # beyond x, above every bound
     cumulative = _cumulative(products)
-    total = cumulative[-1]
+    total = jnp.where(cumulative[-1] > 0, cumulative[-1], jnp.inf)  # if all products underflow, the last has x
+    share = cumulative[:-1] / total[None, :]
+    bounds = jnp.where(share < 1, jnp.floor(2.0**32 * (share - 0.5)), END).astype(jnp.int32)
+    block = min(most, BLOCK)
 
-    def one(before: Array, sum_: Array) -> tuple[Array, Array]:
-        share = sum_ / jnp.where(total > 0, total, jnp.inf)  # if all products underflow, the last component has x
-        bound = jnp.where(share < 1, jnp.floor(2.0**32 * (share - 0.5)), END).astype(jnp.int32)
-        below = (bits < bound[None, :]).sum(axis=0, dtype=jnp.int32)
-        return below, below - before
+    def some(n: Array, below: Array) -> Array:
+        bits = jax.random.bits(jax.random.fold_in(key, n), (block, x.size), jnp.uint32)
+        bits = jax.lax.bitcast_convert_type(bits, jnp.int32)
+        units = n * block + jnp.arange(block)
+        bits = jnp.where(units[:, None] < x[None, :], bits, END)  # beyond x, above every bound
+        more = jax.lax.map(lambda bound: (bits < bound[None, :]).sum(axis=0, dtype=jnp.int32), bounds)
+        return below + more
 
-    below, s = jax.lax.scan(one, jnp.zeros(x.shape, jnp.int32), cumulative[:-1])
-    return jnp.concatenate([s, (x.astype(jnp.int32) - below)[None, :]])
+    # The largest count there is, not `most`: a part of X, as in particle filters, is split in a part of the time.
+    blocks = jnp.ceil(x.max() / block).astype(jnp.int32)
+    below = jax.lax.fori_loop(0, blocks, some, jnp.zeros(bounds.shape, jnp.int32))
+    first, last = jnp.zeros_like(below[:1]), x.astype(jnp.int32)[None, :]
+    return jnp.diff(jnp.concatenate([first[: len(products)], below, last]), axis=0)
 
 
 def _by_binomials(key: Array, x: Array, products: Array) -> Array:
@@ -185,7 +193,7 @@ def _cumulative(products: Array) -> Array:
 
 def _blocks(places: Array, end: int, K: int, most: int | None) -> Array:
     """Return places as blocks × entries, filled up with `end`, so that a block's largest array has at most `MOST`."""
-    size = max(1, MOST // max(K, most or 0))
+    size = max(1, MOST // max(K, min(most or 0, BLOCK)))
     number = -(-places.shape[0] // size)
     size = -(-places.shape[0] // number)
     fill = number * size - places.shape[0]
