@@ -10,8 +10,8 @@ their distribution invariant. The product of mean weights is unbiased for p(ΔX_
 
 in which everything that particles have in common cancels, and sums are over observed entries.
 
-Several independent filters, each with its own split of X, are averaged: exp(value) is unbiased for p(X), hence the value
-is below log p(X) on average, by about half of its variance.
+Several independent filters, each with its own split of X, are averaged: exp(value) is unbiased for p(X), hence the
+value is below log p(X) on average, by about half of its variance.
 """
 
 from __future__ import annotations
@@ -199,8 +199,8 @@ def _prepare(
     require_exponential(problem)
     if not has_counts(data):
         raise ValueError(
-            "expected X to hold whole numbers, which the evidence splits into parts; got fractions: round X, or multiply "
-            "it by a unit first, or compare models by collapsed_bound or leave_one_out, which take fractions"
+            "expected X to hold whole numbers, which the evidence splits into parts; got fractions: round X, in a unit "
+            "that suits it, or compare models by collapsed_bound or leave_one_out, which take fractions"
         )
     return problem, num_filters
 
@@ -223,9 +223,9 @@ def _gather(runs: list[Run], stages: np.ndarray, problem: Problem, sign: int) ->
 def _place(problem: Problem, key: Array, num_particles: int, num_stages: int | None) -> np.ndarray:
     """Return β_1, ..., β_m: as asked for, or so that log weights have the same variance at every stage.
 
-    The sum of the variances is about Σ x ∫ Var(log (TV) | X_≤β) dβ, however many stages there are: increments are random,
-    so that fewer or more of them carry the same information. A short filter therefore measures it. For a given number
-    of sweeps, (number of stages) × (number of particles), the error is least with a variance of 1 to 2 at every stage.
+    The sum of the variances is about Σ x ∫ Var(log (TV) | X_≤β) dβ, however many stages there are: increments are
+    random, so that fewer or more of them carry the same information. A short filter therefore measures it. For a given
+    number of sweeps, stages times particles, the error is least with a variance of 1 to 2 at every stage.
     """
     if num_stages is not None:
         return (np.arange(1, num_stages + 1) / num_stages) ** 4
@@ -283,7 +283,8 @@ def _known_labels(problem: Problem) -> float:
 
 def _known_counts(data: Data) -> Array | None:
     """Return how often each label is known, if π is shared and has a prior."""
-    if data.num_unlabelled == 0 or labels_of(data).dirichlet is None or labels_of(data).dirichlet.ndim == 2:
+    u = None if data.num_unlabelled == 0 else labels_of(data).dirichlet
+    if u is None or u.ndim == 2:
         return None
     return have_single_label(data).astype(data.membership.dtype) @ data.membership
 
