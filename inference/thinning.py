@@ -165,8 +165,8 @@ def _by_units(key: Array, x: Array, products: Array, most: int) -> Array:
     # The largest count there is, not `most`: a part of X, as in particle filters, is split in a part of the time.
     blocks = jnp.ceil(x.max() / block).astype(jnp.int32)
     below = jax.lax.fori_loop(0, blocks, some, jnp.zeros(bounds.shape, jnp.int32))
-    first, last = jnp.zeros_like(below[:1]), x.astype(jnp.int32)[None, :]
-    return jnp.diff(jnp.concatenate([first[: len(products)], below, last]), axis=0)
+    first, last = jnp.zeros((1, x.size), jnp.int32), x.astype(jnp.int32)[None, :]
+    return jnp.diff(jnp.concatenate([first, below, last]), axis=0)
 
 
 def _by_binomials(key: Array, x: Array, products: Array) -> Array:

@@ -57,6 +57,13 @@ def test_an_entry_is_multinomial(way):
     assert scipy.stats.chisquare(np.bincount(np.asarray(s, int), minlength=4), expected).pvalue > 1e-4
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_one_component_has_all_counts(way):
+    S = thin(jax.random.key(0), jnp.asarray(X), jnp.ones((4, 1)), jnp.ones((1, 5)), WAYS[way])
+    np.testing.assert_array_equal(S.T[:, 0], X.sum(axis=1))
+    np.testing.assert_array_equal(S.V[0], X.sum(axis=0))
+
+
 def test_counts_below_those_that_were_grouped():
     """Particle filters split a part of X with the groups of the whole."""
     part = np.floor(X / 3)
