@@ -93,7 +93,7 @@ def evidence(
     >>> from gsnmf.model import Gamma, Priors, as_data
     >>> data, priors = as_data([[3, 1], [0, 2]]), Priors(Gamma(1.0, 1.0), Gamma(1.0, 1.0))
     >>> z = evidence(data, priors, key=jax.random.key(0), rank=1, num_particles=64, num_stages=10)
-    >>> bool(abs(z.value + 8.53) < 0.5  # by direct integration)
+    >>> bool(abs(z.value + 8.53) < 0.5)  # -8.53 from a million draws of the prior
     True
     """
     problem, num_filters = _prepare(data, priors, key, rank, num_particles, num_stages, num_filters)
@@ -139,7 +139,7 @@ def upper_evidence(
     >>> data, priors = as_data([[3, 1], [0, 2]]), Priors(Gamma(1.0, 1.0), Gamma(1.0, 1.0))
     >>> truth = {"T": jnp.array([[1.5], [1.0]]), "V": jnp.array([[1.5, 1.0]])}
     >>> z = upper_evidence(data, priors, truth, key=jax.random.key(0), num_particles=64, num_stages=10)
-    >>> bool(abs(z.value + 8.53) < 0.5  # by direct integration)
+    >>> bool(abs(z.value + 8.53) < 0.5)  # -8.53 from a million draws of the prior
     True
     """
     rank = int(np.shape(truth["T"])[-1]) if "T" in truth and rank is None else rank
