@@ -6,6 +6,7 @@ from .arviz import to_arviz
 from .components import in_use, prune
 from .diagnostics import Estimate, collapsed_bound, psis
 from .entries import HeldOutScore, Imputed, held_out_score, impute
+from .evidence import Evidence, evidence, upper_evidence
 from .fold_in import Folded, fold_in
 from .guide import guide
 from .labels.readout import label_probabilities
@@ -17,6 +18,7 @@ from .warning import DeadComponentsWarning
 __all__ = [
     "DeadComponentsWarning",
     "Estimate",
+    "Evidence",
     "Fit",
     "Folded",
     "HeldOutScore",
@@ -28,6 +30,7 @@ __all__ = [
     "calibration",
     "cavi",
     "collapsed_bound",
+    "evidence",
     "fold_in",
     "guide",
     "held_out_score",
@@ -41,4 +44,5 @@ __all__ = [
     "psis",
     "svi",
     "to_arviz",
+    "upper_evidence",
 ]

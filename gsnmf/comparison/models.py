@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..classification.projection import accuracy
 from ..inference import Fit, cavi, held_out_score, in_use, psis, to_arviz
+from ..inference import evidence as log_evidence
 from ..inference.arviz_compat import LeftOut, leave_one_out, stacking_weights
 from ..inference.diagnostics import estimate, log_weights
 from ..inference.results import divergence
@@ -40,6 +41,7 @@ def compare(
     test: tuple[ArrayLike, Sequence[Any]] | None = None,
     labels: Sequence[Any] | None = None,
     printed: bool = False,
+    evidence: bool = False,
 ) -> Comparison:
     """Compare fits of the same data under different priors, best first.
 
@@ -59,6 +61,8 @@ def compare(
         labels: labels of the samples of `data`, for `test`; their groups by default.
         printed: whether to show the paper's printed bound and its excess over the valid bound. It is not a valid bound,
             and never ranks.
+        evidence: whether to estimate log p(X) itself, by `gsnmf.inference.evidence` with its defaults, which may take
+            minutes for each model and needs whole numbers and conjugate priors.
 
     >>> from gsnmf.model import Gamma, Priors, as_data
     >>> data = as_data([[9.0, 1.0, 7.0, 0.0], [0.0, 8.0, 1.0, 9.0]])
@@ -87,6 +91,9 @@ def compare(
         terms[name] = _terms(best, data, draws)
         rows[name] = {"augmented_bound": best.augmented, "restarts": len(given[name])}
         rows[name] |= _looks(best, data, trial, printed)
+        if evidence:
+            found = log_evidence(best.problem.data, best.problem.priors, key=key, rank=best.problem.rank)
+            rows[name] |= {"evidence": found.value, "evidence_se": found.error}
         if loo:
             rows[name]["k_hat"] = psis(best.fit, best.problem, **draws)
             left_out[name] = _leave_samples_out(best, draws)

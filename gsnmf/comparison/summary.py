@@ -11,6 +11,7 @@ from ..crosscheck.report import MAX_K_HAT, plus_minus
 
 RANKED = {"collapsed": "collapsed_bound", "augmented": "augmented_bound", "held_out": "held_out", "loo": "loo"}
 HEADINGS = {  # in this order; a column NAME_se is printed with NAME
+    "evidence": "evidence, log p(X)",
     "collapsed_bound": "collapsed bound",
     "collapsed_bound_diff": "  less the first's",
     "augmented_bound": "augmented bound",
@@ -40,6 +41,7 @@ class Comparison(NamedTuple):
     """A comparison of models; print it to see the table and the remarks.
 
     table: a row for each model, best first. Columns, with standard errors in `..._se`:
+        evidence: log p(X), which the bounds are below; on request.
         collapsed_bound: E log p(X, T, V, λ) − log q, S summed out.
         augmented_bound: the valid bound that CAVI maximises, S in the model; NaN where factors are not Gamma.
         paper_bound, paper_bound_gap: the paper's printed bound, which is not a valid bound, and its excess; on request.

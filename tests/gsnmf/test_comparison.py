@@ -11,7 +11,7 @@ from scipy.special import rel_entr
 from gsnmf import compare
 from gsnmf.classification.projection import accuracy, nnls
 from gsnmf.comparison.plots import plot_comparison
-from gsnmf.inference import cavi, collapsed_bound, held_out_score, psis, to_arviz
+from gsnmf.inference import cavi, collapsed_bound, evidence, held_out_score, psis, to_arviz
 from gsnmf.inference.arviz_compat import leave_one_out, stacking_weights
 from gsnmf.inference.diagnostics import log_weights
 from gsnmf.inference.families import LogNormal, Point
@@ -256,6 +256,17 @@ def test_bad_input_is_refused(options, message):
     models, data = given.pop("fits"), given.pop("data")
     with pytest.raises(ValueError, match=message):
         compare(models() if callable(models) else models, data, **given)
+
+
+@pytest.mark.slow
+def test_the_evidence_is_a_column_on_request():
+    """Above both bounds, within 2 standard errors."""
+    found = compare(fits("weak"), DATA, key=KEY, num_samples=DRAWS, loo=False, evidence=True)
+    row, alone = found.table.loc["weak"], evidence(DATA, PRIORS["weak"], key=KEY)
+    assert (row.evidence, row.evidence_se) == alone[:2]
+    assert row.evidence > max(row.collapsed_bound, row.augmented_bound) - 2 * row.evidence_se
+    assert "evidence, log p(X)" in str(found)
+    assert "evidence" not in compared().table
 
 
 def test_weights_and_pointwise_values_of_both_generations_of_arviz():
