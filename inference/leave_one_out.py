@@ -1,0 +1,201 @@
+"""Leave-one-out cross-validation by sample, with the sample's own coefficients integrated out.
+
+For draws s of T, λ and π from the posterior,
+
+    p(x_τ | T_s, λ_s) = ∫ Poisson(x_τ; T_s v) p(v | λ_s) dv                                 (see `integrated`)
+    elpd_τ = log p(x_τ | x_−τ) = −log mean_s 1 / p(x_τ | T_s, λ_s),                          smoothed by PSIS.
+
+Given v_τ as well, which is known from x_τ alone, these weights would be useless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from scipy.special import logsumexp
+
+from ..model.checks import whole
+from ..model.data import Data
+from ..model.missing import blank, fingerprint
+from ..model.priors import Gamma, Priors
+from ..model.problem import Problem
+from ..model.types import Array
+from . import cavi, mcmc
+from .arviz_compat import arviz_loo, likelihood_tree
+from .draws import Source, all_draws, default_key, source_of
+from .families import Point
+from .gibbs import Gibbs
+from .pointwise import integrated_likelihood, require_integrable
+from .posterior import Fit, Posterior
+from .results import factors_of
+from .warning import quiet
+
+FEWEST = 50  # draws, of which the ten largest weights make the tail of k̂
+MAX_K = 0.7
+
+
+class LeaveOneOut(NamedTuple):
+    """The log predictive density of every sample given the others.
+
+    elpd: log p(x_τ | x_−τ), by sample.
+    pareto_k: k̂ of the weights of draws, by sample: reliable up to 0.7. For samples that were refitted, k̂ before that.
+    ess: the effective number of draws by these weights, by sample; for refitted samples, of draws of the refit.
+    integration: the effective proportion of the draws of v, the mean over draws of T and λ, by sample.
+    refitted: whether the model was fitted again without the sample, by sample.
+    names: of the samples.
+    log_likelihood: log p(x_τ | T_s, λ_s), chains × draws × samples.
+
+    A sample without observed entries has an elpd of 0 and a k̂ of 0: there is nothing to predict.
+    """
+
+    elpd: np.ndarray
+    pareto_k: np.ndarray
+    ess: np.ndarray
+    integration: np.ndarray
+    refitted: np.ndarray
+    names: np.ndarray
+    log_likelihood: np.ndarray
+
+    @property
+    def total(self) -> float:
+        """Σ_τ elpd_τ."""
+        return float(self.elpd.sum())
+
+    @property
+    def se(self) -> float:
+        """The standard error of the total over samples, √N times the standard deviation of elpd_τ."""
+        return float(self.elpd.std(ddof=1) * np.sqrt(len(self.elpd)))
+
+    @property
+    def unreliable(self) -> np.ndarray:
+        """True for samples with k̂ above 0.7 that were not refitted."""
+        return (self.pareto_k > MAX_K) & ~self.refitted
+
+
+def leave_one_out(
+    result: Any,
+    data: Data | Problem,
+    priors: Priors | None = None,
+    *,
+    key: Array | None = None,
+    num_samples: int = 400,
+    num_integration: int = 256,
+    refit: bool | Callable[[Data], Any] = False,
+) -> LeaveOneOut:
+    """Return log p(x_τ | x_−τ) of every sample, v_τ integrated out, by Pareto-smoothed importance sampling.
+
+    Args:
+        result: a `Fit` of CAVI or SVI or its `Posterior`, of which draws are made, or a NumPyro `MCMC` that has run.
+        data: the data that it was fitted to.
+        priors: by default those of the result. The prior of V needs closed forms.
+        key: a JAX key; `jax.random.key(0)` by default.
+        num_samples: draws of T and λ: made, or chosen evenly among those of chains, if they have more.
+        num_integration: draws of v for each sample and draw of T and λ.
+        refit: whether to fit again without x_τ for samples with k̂ above 0.7: from the fit on by `cavi.run`, or chains
+            of the same length by the same sampler. Or a function that returns a result for given data, such as
+            `lambda part: cavi.run(part, priors, start=fit)`, to call with data that hide x_τ.
+
+    Draws of a fit are taken for draws of the posterior: elpd is that of the approximation, and k̂ judges only how much a
+    sample matters to it. `psis` judges the approximation. Only x_τ is left out: the sample's label stays known. Labels
+    of unlabelled samples are summed out, and rates λ that belong to one sample are integrated out.
+
+    >>> from gsnmf.inference import cavi
+    >>> from gsnmf.model import Gamma, Priors, as_data
+    >>> data = as_data([[9, 1, 7, 0, 8], [0, 8, 1, 9, 1]])
+    >>> fit = cavi.run(data, Priors(Gamma(1.0, 1.0), Gamma(1.0, 5.0)), key=jax.random.key(0), rank=2)
+    >>> loo = leave_one_out(fit, data)
+    >>> loo.elpd.shape, bool(loo.total < 0)
+    ((5,), True)
+    """
+    whole("num_samples", num_samples, FEWEST)
+    whole("num_integration", num_integration, 16)
+    key_draws, key_v, key_refit = jax.random.split(default_key(key), 3)
+    if isinstance(result, Fit) and isinstance(data, Data) and result.data not in (None, fingerprint(data)):
+        raise ValueError(
+            f"expected a fit of these data (checksum {fingerprint(data)}); got a fit of other data "
+            f"(checksum {result.data}); fit.posterior is not checked"
+        )
+    source = checked_source(result, data, priors, num_samples)
+    problem = source.problem
+    if problem.data.num_samples < 2:
+        raise ValueError(f"expected two samples or more to leave one out; got {problem.data.num_samples}")
+    again = _refitter(result, source, key_refit) if refit is True else refit or None
+    options: dict[str, Any] = {"key": key_v, "num_integration": num_integration}
+    log_p, sizes = integrated_likelihood(spaced(all_draws(source, key_draws), num_samples), problem, **options)
+    seen = observed_samples(problem.data)
+    elpd, k, ess = np.zeros((3, problem.data.num_samples))
+    found = arviz_loo(likelihood_tree(log_p[..., seen]), reff=None if source.held is not None else 1.0)
+    elpd[seen], k[seen] = found.elpd, found.pareto_k
+    ess, integration, refitted = effective(-log_p), sizes.mean(axis=(0, 1)), np.zeros(len(elpd), bool)
+    for n in np.nonzero(k > MAX_K)[0] if again is not None else ():
+        part = checked_source(again(without(problem.data, n)), problem.data, None, num_samples)
+        draws = spaced(all_draws(part, key_draws), num_samples)
+        one, sizes = integrated_likelihood(draws, part.problem, **options, samples=[n])
+        elpd[n], ess[n] = logsumexp(one) - np.log(one.size), effective(one)[0]
+        integration[n], refitted[n] = sizes.mean(), True
+    return LeaveOneOut(elpd, k, ess, integration, refitted, np.asarray(problem.data.names.sample), log_p)
+
+
+def checked_source(result: Any, data: Data | Problem, priors: Priors | None, num_samples: int) -> Source:
+    """Return a result as a source of draws whose coefficients can be integrated out; raise if it is not."""
+    if isinstance(result, (Fit, Posterior)) and isinstance(factors_of(result).T, Point):
+        raise ValueError("expected a posterior with draws; got a point (a MAP estimate), whose draws are all the same")
+    source = source_of(result, data, priors, num_samples)
+    if source.num < FEWEST:
+        raise ValueError(f"expected at least {FEWEST} draws to leave samples out; got {source.num}")
+    require_integrable(source.problem.priors.coefficients)
+    return source
+
+
+def spaced(draws: dict[str, np.ndarray], num: int) -> dict[str, np.ndarray]:
+    """Return at most `num` draws in all, evenly spaced along every chain."""
+    chains, length = draws["T"].shape[:2]
+    kept = min(length, max(1, num // chains))
+    at = np.linspace(0, length - 1, kept).round().astype(int)
+    return {site: x[:, at] for site, x in draws.items()}
+
+
+def observed_samples(data: Data) -> np.ndarray:
+    """Return whether each sample has an observed entry."""
+    return np.ones(data.num_samples, bool) if data.mask is None else np.asarray(data.mask, bool).any(axis=0)
+
+
+def effective(log_weights: np.ndarray) -> np.ndarray:
+    """Return (Σ w)² / Σ w² over chains and draws, by sample."""
+    total, squares = (logsumexp(power * log_weights, axis=(0, 1)) for power in (1, 2))
+    return np.asarray(np.exp(2 * total - squares))
+
+
+def without(data: Data, n: int) -> Data:
+    """Return the data with one sample hidden: an exact posterior is then that of the other samples."""
+    seen = np.ones(data.X.shape, bool) if data.mask is None else np.array(data.mask, bool)
+    seen[:, n] = False
+    return data._replace(X=blank(data.X, seen), mask=seen.astype(data.X.dtype))
+
+
+def _refitter(result: Any, source: Source, key: Array) -> Callable[[Data], Any]:
+    """Return a function that fits other data from where a result ended, by its own algorithm."""
+    _, priors, rank = source.problem
+    if source.held is None:
+        q = factors_of(result)
+        gamma = all(isinstance(factor, Gamma) for factor in q.sites.values())
+        begin = q if gamma else cavi.start(**{site: factor.mean for site, factor in q.sites.items()})
+
+        def fit(data: Data) -> Fit:
+            with quiet():
+                return cavi.run(data, priors, key=key, start=begin, rank=rank)
+
+        return fit
+    if not isinstance(result, mcmc.Chains):
+        kind = type(result).__name__
+        raise ValueError(f"expected a fit, or chains of mcmc, to fit again (or refit=a function); got {kind}")
+    last = {site: np.asarray(source.held[site][0, -1], float) for site in ("T", "V", "lam") if site in source.held}
+    run = mcmc.run_gibbs if isinstance(result.sampler, Gibbs) else mcmc.run_nuts
+    same = ("num_warmup", "num_samples", "num_chains", "thinning", "chain_method")
+    options = {name: getattr(result, name) for name in same}
+    return lambda data: run(
+        data, priors, key=key, start=cavi.start(**last), rank=rank, progress_bar=False, **options
+    )
