@@ -9,6 +9,7 @@ from .entries import HeldOutScore, Imputed, held_out_score, impute
 from .fold_in import Folded, fold_in
 from .guide import guide
 from .labels.readout import label_probabilities
+from .leave_one_out import LeaveOneOut, leave_one_out
 from .posterior import Fit, Posterior, Status
 from .vsbc import calibration
 from .warning import DeadComponentsWarning
@@ -20,6 +21,7 @@ __all__ = [
     "Folded",
     "HeldOutScore",
     "Imputed",
+    "LeaveOneOut",
     "Posterior",
     "Status",
     "align",
@@ -33,6 +35,7 @@ __all__ = [
     "in_use",
     "invariants",
     "label_probabilities",
+    "leave_one_out",
     "mcmc",
     "prune",
     "psis",

@@ -65,7 +65,7 @@ def integrated_likelihood(
     chains, length = draws["T"].shape[:2]
     chosen = np.arange(problem.data.num_samples) if samples is None else np.asarray(samples)
     cases = _cases(problem.data, chosen)
-    tile = max(1, ENTRIES // (num_integration * problem.data.num_features))
+    tile = max(1, ENTRIES // 2 // (num_integration * problem.data.num_features))
     made = []
     for n, (some, many) in enumerate(cut_batches(draws, min(BATCH, chains * length))):
         keys = jax.random.split(jax.random.fold_in(key, n), len(some["T"]))
@@ -115,7 +115,7 @@ def _integrals(
         value, size = jax.lax.map(lambda row: log_integral(row, draw["T"], noise), rows, batch_size=tile)
         return value + log_weights, size
 
-    return jax.lax.map(of_draw, (draws, keys))
+    return jax.lax.map(of_draw, (draws, keys), batch_size=max(1, tile // len(cases.sample)))
 
 
 def _rows(draw: dict[str, Array], problem: Problem, cases: Cases) -> tuple[Sample, Array]:
