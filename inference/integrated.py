@@ -92,13 +92,13 @@ def log_integral(sample: Sample, T: Array, noise: Noise) -> tuple[Array, Array]:
     mode, proposals = jnp.log(v), _proposals(sample, _precision(sample, T, v))
     cuts = [slice(0, num - num // TAIL), slice(num - num // TAIL, num)]
     drawn = [_draw(q, Noise(*(x[cut] for x in noise))) for q, cut in zip(proposals, cuts, strict=True)]
-    u, log_ratio = mode + jnp.concatenate([e for e, _ in drawn]), jnp.concatenate([w for _, w in drawn])
-    log_each = jnp.stack([_log_density(q, u - mode) for q in proposals])
+    u, log_ratio = mode[None] + jnp.concatenate([e for e, _ in drawn]), jnp.concatenate([w for _, w in drawn])
+    log_each = jnp.stack([_log_density(q, u - mode[None]) for q in proposals])
     part = jnp.asarray([(cut.stop - cut.start) / num for cut in cuts], u.dtype)
-    v = jnp.exp(u)
-    m, positive = v @ T.T, sample.x > 0
-    log_m = jnp.log(jnp.where(positive, m / jnp.where(positive, sample.x, 1), 1))
-    log_p = (sample.x * log_m + sample.x - m).sum(axis=1) + _log_prior(sample, u, v)
+    v, x = jnp.exp(u), sample.x[None]
+    m = v @ T.T
+    log_m = jnp.log(jnp.where(x > 0, m / jnp.where(x > 0, x, 1), 1))
+    log_p = (x * log_m + x - m).sum(axis=1) + _log_prior(sample, u, v)
     weights = log_p - logsumexp(log_each, axis=0, b=part[:, None]) + log_ratio
     mean = logsumexp(weights) - jnp.log(num)
     return mean, jnp.exp(2 * mean - logsumexp(2 * weights) + jnp.log(num))
@@ -126,14 +126,14 @@ def _mode(sample: Sample, T: Array, total: Array) -> Array:
 
 def _precision(sample: Sample, T: Array, v: Array) -> Array:
     """Return P at v."""
-    scaled = T * v / jnp.maximum(T @ v, jnp.finfo(T.dtype).tiny)[:, None]
+    scaled = T * v[None] / jnp.maximum(T @ v, jnp.finfo(T.dtype).tiny)[:, None]
     return jnp.diag(sample.a) + (scaled * sample.x[:, None]).T @ scaled
 
 
 def _proposals(sample: Sample, P: Array) -> tuple[Proposal, Proposal]:
     lower, one = jnp.linalg.cholesky(P), jnp.eye(len(P), dtype=P.dtype)
     root = jnp.diagonal(lower)
-    L = lower / root
+    L = lower / root[None]
     near = Proposal(root**2, L, solve_triangular(L, one, lower=True, unit_diagonal=True))
     return near, Proposal(sample.a + (jnp.diagonal(P) - sample.a) / 10, one, one)
 
@@ -144,7 +144,7 @@ def _draw(q: Proposal, noise: Noise) -> tuple[Array, Array]:
     g = d w³ U^{1/D}, w = 1 + z/√(9d), d = D + 2/3, with z normal and U uniform, is very nearly Gamma(D): Marsaglia and
     Tsang (2000) reject some draws instead, which takes loops.
     """
-    (z, log_uniform), D = noise, q.shape
+    (z, log_uniform), D = noise, q.shape[None]
     d = D + 2 / 3
     t = z / jnp.sqrt(9 * d)
     log_w = jnp.log1p(jnp.where(t > -1, t, 0))
@@ -157,7 +157,7 @@ def _draw(q: Proposal, noise: Noise) -> tuple[Array, Array]:
 
 def _log_density(q: Proposal, u: Array) -> Array:
     """Return the log density of draws u − mode; the determinant of L is 1."""
-    e, D = u @ q.L, q.shape
+    e, D = u @ q.L, q.shape[None]
     return (D * (e - jnp.expm1(e)) - _stirling(D)).sum(axis=1)
 
 
@@ -169,11 +169,11 @@ def _stirling(D: Array) -> Array:
 
 def _log_prior(sample: Sample, u: Array, v: Array) -> Array:
     """Return the log density of u = log v under the prior, rates of the sample's own integrated out, by draw."""
-    log_p = (sample.a * u - gammaln(sample.a)).sum(axis=1)
+    log_p = (sample.a[None] * u - gammaln(sample.a)[None]).sum(axis=1)
     if sample.own is None:
         rate: Any = sample.rate
         return log_p + (sample.a * jnp.log(rate)).sum() - v @ rate
-    a, b = sample.own
+    a, b = sample.own.a[None], sample.own.b[None]
     shapes = a + _by_rate(sample.own, sample.a)
     terms = gammaln(shapes) - gammaln(a) - a * jnp.log(b) - shapes * jnp.log(1 / b + _by_rate(sample.own, v))
     return log_p + terms.sum(axis=1)
@@ -183,7 +183,7 @@ def _rates(sample: Sample, v: Array) -> Array:
     """Return the rates of v; those of the sample's own are replaced by E[λ | v]."""
     if sample.own is None:
         return sample.rate
-    a, b = sample.own
+    a, b = sample.own.a[None], sample.own.b[None]
     mean = (a + _by_rate(sample.own, sample.a)) / (1 / b + _by_rate(sample.own, v))
     return jnp.broadcast_to(mean[0], v.shape)
 
