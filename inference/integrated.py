@@ -9,7 +9,7 @@ curvature,
 
     Lᵀ (u − u*) = e,   e_i = log(g_i / D_i),   g_i ~ Gamma(D_i, 1),
 
-which is exact if no two components share a feature. The others come from independent Gammas with the same modes but with
+which is exact if no two components share a feature. The others come from independent Gammas with the same modes and
 shapes of a + (P_ii − a)/10, for the tails: where another component can explain the counts of component i, v_i may be 0.
 """
 
@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.linalg import cho_solve, solve_triangular
 from jax.scipy.special import logsumexp
 
@@ -106,7 +107,7 @@ def log_integral(sample: Sample, T: Array, noise: Noise) -> tuple[Array, Array]:
 
 def _mode(sample: Sample, T: Array, total: Array) -> Array:
     """Return v at the mode of u: a few steps of EM, which cannot fail, then some of Newton's method."""
-    tiny = jnp.finfo(T.dtype).tiny
+    tiny = np.finfo(T.dtype).tiny
 
     def caused(v: Array) -> Array:
         return v * ((sample.x / jnp.maximum(T @ v, tiny)) @ T)
@@ -126,7 +127,7 @@ def _mode(sample: Sample, T: Array, total: Array) -> Array:
 
 def _precision(sample: Sample, T: Array, v: Array) -> Array:
     """Return P at v."""
-    scaled = T * v[None] / jnp.maximum(T @ v, jnp.finfo(T.dtype).tiny)[:, None]
+    scaled = T * v[None] / jnp.maximum(T @ v, np.finfo(T.dtype).tiny)[:, None]
     return jnp.diag(sample.a) + (scaled * sample.x[:, None]).T @ scaled
 
 

@@ -2,7 +2,7 @@
 
 For draws s of T, λ and π from the posterior of all samples, or from that of a fit without x_τ,
 
-    elpd_τ = log p(x_τ | x_−τ) = −log mean_s 1 / p(x_τ | T_s, λ_s), smoothed by PSIS,   or   log mean_s p(x_τ | T_s, λ_s),
+    elpd_τ = log p(x_τ | x_−τ) = −log mean_s 1 / p(x_τ | T_s, λ_s), smoothed by PSIS, or log mean_s p(x_τ | T_s, λ_s),
 
 where p(x_τ | T, λ) = ∫ Poisson(x_τ; Tv) p(v | λ) dv (see `integrated`). Given v_τ as well, which is known from x_τ
 alone, these weights would be useless.
@@ -49,7 +49,7 @@ class LeaveOneOut(NamedTuple):
     refitted: whether the model was fitted again without the sample, by sample.
     names: of the samples.
 
-    A sample without observed entries has an elpd of 0 and a k̂ of 0: there is nothing to predict.
+    All four numbers are 0 for a sample without observed entries: there is nothing to predict.
     """
 
     elpd: np.ndarray
@@ -116,39 +116,65 @@ def leave_one_out(
     >>> loo.elpd.shape, bool(loo.total < 0)
     ((5,), True)
     """
-    whole("num_samples", num_samples, FEWEST)
-    whole("num_integration", num_integration, 16)
-    key_draws, key_v, key_refit = jax.random.split(default_key(key), 3)
+    sizes = Sizes(whole("num_samples", num_samples, FEWEST), whole("num_integration", num_integration, 16))
+    key, key_refit = jax.random.split(default_key(key))
+    if refit not in (None, True, False, "all") and not callable(refit):
+        raise ValueError(f'expected refit to be "all", True, False or a function of Data; got {refit!r}')
     if isinstance(result, Fit) and isinstance(data, Data) and result.data not in (None, fingerprint(data)):
         raise ValueError(
             f"expected a fit of these data (checksum {fingerprint(data)}); got a fit of other data "
             f"(checksum {result.data}); fit.posterior is not checked"
         )
     source = checked_source(result, data, priors, num_samples)
-    problem = source.problem
-    if problem.data.num_samples < 2:
-        raise ValueError(f"expected two samples or more to leave one out; got {problem.data.num_samples}")
-    if refit not in (None, True, False, "all") and not callable(refit):
-        raise ValueError(f'expected refit to be "all", True, False or a function of Data; got {refit!r}')
+    seen, N = observed_samples(source.problem.data), source.problem.data.num_samples
+    if N < 2:
+        raise ValueError(f"expected two samples or more to leave one out; got {N}")
     every = refit == "all" or (source.held is None and (refit is None or callable(refit)))
     again = refit if callable(refit) else _refitter(result, source, key_refit) if every or refit else None
-    elpd, k, ess, sizes = np.zeros((4, problem.data.num_samples))
-    seen, refitted = observed_samples(problem.data), np.zeros(len(elpd), bool)
-    ess[~seen] = num_samples
+    columns = np.zeros((len(Left._fields), N))
     if not every:
-        draws = global_draws(source, key_draws, num_samples)
-        log_p, integration = integrated_likelihood(draws, problem, key=key_v, num_integration=num_integration)
-        found = arviz_loo(likelihood_tree(log_p[..., seen]), reff=None if source.held is not None else 1.0)
-        elpd[seen], k[seen] = found.elpd, found.pareto_k
-        ess, sizes = effective(-log_p), integration.mean(axis=(0, 1))
-    for n in np.nonzero(seen if every else k > MAX_K)[0] if again is not None else ():
-        part = checked_source(again(without(problem.data, n)), problem.data, None, num_samples)
-        draws, options = global_draws(part, key_draws, num_samples), {"num_integration": num_integration // 4}
-        log_p, integration = integrated_likelihood(draws, part.problem, key=key_v, samples=[n], **options)
-        elpd[n], ess[n] = logsumexp(log_p) - np.log(log_p.size), effective(log_p)[0]
-        k[n] = arviz_loo(likelihood_tree(-log_p), reff=1.0).pareto_k[0]
-        sizes[n], refitted[n] = integration.mean(), True
-    return LeaveOneOut(elpd, k, ess, sizes, refitted, np.asarray(problem.data.names.sample))
+        columns[:, seen] = _weigh(source, key, sizes, np.nonzero(seen)[0])
+    refitted = np.zeros(N, bool) if again is None else seen if every else columns[1] > MAX_K
+    if again is not None:
+        for n in np.nonzero(refitted)[0].tolist():
+            part = checked_source(again(without(source.problem.data, n)), source.problem.data, None, num_samples)
+            columns[:, n] = _average(part, key, sizes, n)
+    elpd, k, ess, integration = columns
+    return LeaveOneOut(elpd, k, ess, integration, refitted, np.asarray(source.problem.data.names.sample))
+
+
+class Sizes(NamedTuple):
+    """Numbers of draws: of T and λ, and of v for each of them."""
+
+    samples: int
+    integration: int
+
+
+class Left(NamedTuple):
+    """The first fields of `LeaveOneOut`, for some of the samples."""
+
+    elpd: Any
+    pareto_k: Any
+    ess: Any
+    integration: Any
+
+
+def _weigh(source: Source, key: Array, sizes: Sizes, samples: np.ndarray) -> Left:
+    """Return −log mean_s 1 / p(x_τ | T_s, λ_s) by PSIS, for draws of the posterior of all samples."""
+    options: dict[str, Any] = {"num_integration": sizes.integration, "samples": samples}
+    draws = global_draws(source, key, sizes.samples)
+    log_p, integration = integrated_likelihood(draws, source.problem, key=jax.random.fold_in(key, 1), **options)
+    found = arviz_loo(likelihood_tree(log_p), reff=None if source.held is not None else 1.0)
+    return Left(found.elpd, found.pareto_k, effective(-log_p), integration.mean(axis=(0, 1)))
+
+
+def _average(source: Source, key: Array, sizes: Sizes, n: int) -> Left:
+    """Return log mean_s p(x_τ | T_s, λ_s), for draws of the posterior without sample n."""
+    options: dict[str, Any] = {"num_integration": sizes.integration // 4, "samples": [n]}
+    draws = global_draws(source, key, sizes.samples)
+    log_p, integration = integrated_likelihood(draws, source.problem, key=jax.random.fold_in(key, 1), **options)
+    k = arviz_loo(likelihood_tree(-log_p), reff=1.0).pareto_k[0]
+    return Left(logsumexp(log_p) - np.log(log_p.size), k, effective(log_p)[0], integration.mean())
 
 
 def checked_source(result: Any, data: Data | Problem, priors: Priors | None, num_samples: int) -> Source:
@@ -174,7 +200,7 @@ def global_draws(source: Source, key: Array, num: int) -> dict[str, np.ndarray]:
         at = np.linspace(0, length - 1, min(length, max(1, num // chains))).round().astype(int)
         return {site: x[:, at] for site, x in draws.items()}
     rng, tiny = np.random.default_rng(np.asarray(check_key(key)).ravel()), np.finfo(source.problem.dtype).tiny
-    drawn = {site: rng.gamma(*f, size=(1, num, *f.a.shape)) for site, f in q.sites.items() if site != "V"}
+    drawn = {site: rng.gamma(f.a, f.b, size=(1, num, *f.a.shape)) for site, f in q.sites.items() if site != "V"}
     drawn = {site: np.maximum(x, tiny).astype(source.problem.dtype) for site, x in drawn.items()}
     drawn["V"] = np.broadcast_to(np.asarray(q.V.mean), (1, num, *q.V.a.shape))
     if q.labels is not None and q.labels.pi is not None and q.labels.pi.ndim == 1:
@@ -184,7 +210,7 @@ def global_draws(source: Source, key: Array, num: int) -> dict[str, np.ndarray]:
 
 def observed_samples(data: Data) -> np.ndarray:
     """Return whether each sample has an observed entry."""
-    return np.ones(data.num_samples, bool) if data.mask is None else np.asarray(data.mask, bool).any(axis=0)
+    return np.ones(data.num_samples, bool) if data.mask is None else np.asarray(np.asarray(data.mask).any(axis=0))
 
 
 def effective(log_weights: np.ndarray) -> np.ndarray:
@@ -220,6 +246,4 @@ def _refitter(result: Any, source: Source, key: Array) -> Callable[[Data], Any]:
     run = mcmc.run_gibbs if isinstance(result.sampler, Gibbs) else mcmc.run_nuts
     same = ("num_warmup", "num_samples", "num_chains", "thinning", "chain_method")
     options = {name: getattr(result, name) for name in same}
-    return lambda data: run(
-        data, priors, key=key, start=cavi.start(**last), rank=rank, progress_bar=False, **options
-    )
+    return lambda data: run(data, priors, key=key, start=cavi.start(**last), rank=rank, progress_bar=False, **options)

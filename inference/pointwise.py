@@ -51,7 +51,7 @@ def integrated_likelihood(
     *,
     key: Array,
     num_integration: int,
-    samples: Sequence[int] | None = None,
+    samples: Sequence[int] | np.ndarray | None = None,
 ) -> Pointwise:
     """Return log p(x_τ | T, λ, π) of samples, all by default, for every draw.
 
@@ -60,7 +60,7 @@ def integrated_likelihood(
         problem: whose prior of V has closed forms.
         key: a JAX key.
         num_integration: draws of v for each.
-        samples: indices of samples.
+        samples: indices of samples, in ascending order.
     """
     chains, length = draws["T"].shape[:2]
     chosen = np.arange(problem.data.num_samples) if samples is None else np.asarray(samples)
@@ -70,13 +70,13 @@ def integrated_likelihood(
     for n, (some, many) in enumerate(cut_batches(draws, min(BATCH, chains * length))):
         keys = jax.random.split(jax.random.fold_in(key, n), len(some["T"]))
         sites = {site: x for site, x in some.items() if site != "z"}
-        made.append([np.asarray(x, float)[:many] for x in _integrals(sites, problem, keys, cases, num_integration, tile)])
+        found = _integrals(sites, problem, keys, cases, num_integration, tile)
+        made.append([np.asarray(x, float)[:many] for x in found])
     each, sizes = (np.concatenate(parts) for parts in zip(*made, strict=True))
-    place = np.searchsorted(chosen, cases.sample)
-    log_p = np.full((len(each), len(chosen)), -np.inf)
-    np.logaddexp.at(log_p, (slice(None), place), each)
-    share, integration = np.exp(each - log_p[:, place]), np.zeros_like(log_p)  # of each group in the sum over labels
-    np.add.at(integration, (slice(None), place), share * sizes)
+    begin = np.searchsorted(cases.sample, chosen)  # of a sample's groups, which are next to each other
+    log_p = np.logaddexp.reduceat(each, begin, axis=1)
+    share = np.exp(each - np.repeat(log_p, np.diff([*begin, len(cases.sample)]), axis=1))  # of each group in this sum
+    integration = np.add.reduceat(share * sizes, begin, axis=1)
     log_p += _constants(problem.data)[chosen]
     return Pointwise(*(x.reshape(chains, length, len(chosen)) for x in (log_p, integration)))
 
@@ -115,7 +115,8 @@ def _integrals(
         value, size = jax.lax.map(lambda row: log_integral(row, draw["T"], noise), rows, batch_size=tile)
         return value + log_weights, size
 
-    return jax.lax.map(of_draw, (draws, keys), batch_size=max(1, tile // len(cases.sample)))
+    found: tuple[Array, Array] = jax.lax.map(of_draw, (draws, keys), batch_size=max(1, tile // len(cases.sample)))
+    return found
 
 
 def _rows(draw: dict[str, Array], problem: Problem, cases: Cases) -> tuple[Sample, Array]:

@@ -102,7 +102,9 @@ def compare(
             rows[name][measure], rows[name][f"{measure}_se"] = estimate(values)
     table = pd.DataFrame.from_dict(rows, orient="index")
     if loo and not without:
-        table["loo_weight"] = stacking_weights(np.array([terms[name]["loo"] for name in table.index]) / data.num_samples)
+        table["loo_weight"] = stacking_weights(
+            np.array([terms[name]["loo"] for name in table.index]) / data.num_samples
+        )
     table = table.sort_values(RANKED[by], ascending=False, kind="stable").rename_axis("model")
     table = arranged(table.join(_differences(table.index, terms)))
     return Comparison(table, by, remarks(table, by))

@@ -11,8 +11,8 @@ from scipy.special import rel_entr
 
 from gsnmf import compare
 from gsnmf.classification.projection import accuracy, nnls
-from gsnmf.comparison.plots import plot_comparison
 from gsnmf.comparison.models import stacking_weights
+from gsnmf.comparison.plots import plot_comparison
 from gsnmf.inference import cavi, collapsed_bound, held_out_score, leave_one_out, psis, to_arviz
 from gsnmf.inference.arviz_compat import _arviz, arviz_loo
 from gsnmf.inference.diagnostics import log_weights
@@ -241,7 +241,10 @@ def point(fit):
         ({"data": as_data(X)}, "expected fits of these data; got for 'weak': expected data with groups"),
         ({"data": X}, "expected Data, as made by as_data"),
         ({"by": "paper"}, "the printed bound exceeds the valid bound by .* it cannot rank models"),
-        ({"by": "elbo"}, "expected by to be one of 'collapsed', 'augmented', 'held_out', 'loo', 'conditional_loo'; got 'elbo'"),
+        (
+            {"by": "elbo"},
+            "expected by to be one of 'collapsed', 'augmented', 'held_out', 'loo', 'conditional_loo'; got 'elbo'",
+        ),
         ({"by": "held_out", "data": SEEN}, "expected two entries or more held out"),
         ({"by": "loo", "loo": False}, "expected loo=True"),
         ({"num_samples": 3}, "expected num_samples to be a whole number ≥ 25; got 3"),
