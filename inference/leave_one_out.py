@@ -11,11 +11,12 @@ alone, these weights would be useless.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from scipy.special import logsumexp
+from scipy.special import gammaln, logsumexp
 
 from ..model.checks import whole
 from ..model.data import Data
@@ -42,8 +43,8 @@ class LeaveOneOut(NamedTuple):
     """The log predictive density of every sample given the others.
 
     elpd: log p(x_τ | x_−τ), by sample.
-    pareto_k: k̂ of the weights 1/p(x_τ | T_s, λ_s) of draws, by sample; for refitted samples of p(x_τ | T_s, λ_s), whose
-        mean is taken. An elpd is reliable up to 0.7.
+    pareto_k: k̂ of the weights 1/p(x_τ | T_s, λ_s) of draws, by sample; for refitted samples of the terms whose mean is
+        taken. An elpd is reliable up to 0.7.
     ess: the effective number of draws by these weights, by sample.
     integration: the effective proportion of the draws of v, the mean over draws of T and λ, by sample.
     refitted: whether the model was fitted again without the sample, by sample.
@@ -138,7 +139,7 @@ def leave_one_out(
     if again is not None:
         for n in np.nonzero(refitted)[0].tolist():
             part = checked_source(again(without(source.problem.data, n)), source.problem.data, None, num_samples)
-            columns[:, n] = _average(part, key, sizes, n)
+            columns[:, n] = _average(part, source, key, sizes, n)
     elpd, k, ess, integration = columns
     return LeaveOneOut(elpd, k, ess, integration, refitted, np.asarray(source.problem.data.names.sample))
 
@@ -168,13 +169,45 @@ def _weigh(source: Source, key: Array, sizes: Sizes, samples: np.ndarray) -> Lef
     return Left(found.elpd, found.pareto_k, effective(-log_p), integration.mean(axis=(0, 1)))
 
 
-def _average(source: Source, key: Array, sizes: Sizes, n: int) -> Left:
-    """Return log mean_s p(x_τ | T_s, λ_s), for draws of the posterior without sample n."""
+def _average(part: Source, source: Source, key: Array, sizes: Sizes, n: int) -> Left:
+    """Return log mean_s p(x_τ | T_s, λ_s), for draws of the posterior without sample n.
+
+    Of Gamma factors half of the draws are from q, the fit of all samples, and all have weights q₋ / (½ q₋ + ½ q): p is
+    largest near draws of q, which has seen x_τ, and few draws of q₋ come there.
+    """
     options: dict[str, Any] = {"num_integration": sizes.integration // 4, "samples": [n]}
-    draws = global_draws(source, key, sizes.samples)
-    log_p, integration = integrated_likelihood(draws, source.problem, key=jax.random.fold_in(key, 1), **options)
-    k = arviz_loo(likelihood_tree(-log_p), reff=1.0).pareto_k[0]
-    return Left(logsumexp(log_p) - np.log(log_p.size), k, effective(log_p)[0], integration.mean())
+    draws, log_weights = global_draws(part, key, sizes.samples), np.zeros(())
+    if has_gammas(part) and has_gammas(source):
+        others = global_draws(source, jax.random.fold_in(key, 2), sizes.samples)
+        half = sizes.samples // 2
+        for site in shared_sites(part):
+            draws[site][:, :half] = others[site][:, :half]
+        excess = np.asarray(sum(_log_ratio(source.q, part.q, site, draws[site]) for site in shared_sites(part)))
+        share = half / sizes.samples
+        log_weights = -np.logaddexp(np.log1p(-share), np.log(share) + excess)[..., None]
+    log_p, integration = integrated_likelihood(draws, part.problem, key=jax.random.fold_in(key, 1), **options)
+    terms = log_p + log_weights
+    k = arviz_loo(likelihood_tree(-terms), reff=1.0).pareto_k[0]
+    return Left(logsumexp(terms) - np.log(terms.size), k, effective(terms)[0], integration.mean())
+
+
+def has_gammas(source: Source) -> bool:
+    """Return whether draws are to be made from Gamma factors."""
+    return source.q is not None and all(isinstance(factor, Gamma) for factor in source.q.sites.values())
+
+
+def shared_sites(source: Source) -> list[str]:
+    """Return the sites that all samples share: T and, unless every sample has its own, λ."""
+    family = source.problem.priors.coefficients
+    return ["T"] if family.hyperprior is None or "sample" in family.axes else ["T", "lam"]
+
+
+def _log_ratio(q: Any, other: Any, site: str, x: np.ndarray) -> np.ndarray:
+    """Return log q(x) − log other(x) of a site with Gamma factors, chains × draws."""
+    (a, b), (c, d) = (map(partial(np.asarray, dtype=float), getattr(each, site)) for each in (q, other))
+    constant = gammaln(c) + c * np.log(d) - gammaln(a) - a * np.log(b)
+    x = np.asarray(x, float)
+    return np.asarray(((a - c) * np.log(x) - x * (1 / b - 1 / d) + constant).sum(axis=(2, 3)))
 
 
 def checked_source(result: Any, data: Data | Problem, priors: Priors | None, num_samples: int) -> Source:
@@ -194,7 +227,7 @@ def global_draws(source: Source, key: Array, num: int) -> dict[str, np.ndarray]:
     V only starts the search for modes: its draws would take most of the time.
     """
     q: Any = source.q
-    if source.held is not None or not all(isinstance(factor, Gamma) for factor in q.sites.values()):
+    if not has_gammas(source):
         draws = all_draws(source, key)
         chains, length = draws["T"].shape[:2]
         at = np.linspace(0, length - 1, min(length, max(1, num // chains))).round().astype(int)
