@@ -31,8 +31,8 @@ from gsnmf.crosscheck.run import example
 from gsnmf.inference import Fit, cavi, leave_one_out, mcmc, to_arviz
 from gsnmf.inference.arviz_compat import arviz_loo
 from gsnmf.inference.draws import all_draws, source_of
-from gsnmf.inference.leave_one_out import without
 from gsnmf.inference.pointwise import integrated_likelihood
+from gsnmf.inference.refits import without
 from gsnmf.inference.warning import quiet
 from gsnmf.model import Data, Gamma, GroupSparse, Priors, as_data, hide, label_driven
 

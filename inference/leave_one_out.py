@@ -20,20 +20,18 @@ from scipy.special import gammaln, logsumexp
 
 from ..model.checks import whole
 from ..model.data import Data
-from ..model.missing import blank, fingerprint
+from ..model.missing import fingerprint
 from ..model.priors import Gamma, Priors
 from ..model.problem import Problem
 from ..model.types import Array
-from . import cavi, mcmc
 from .arviz_compat import arviz_loo, likelihood_tree
 from .draws import Source, all_draws, default_key, source_of
 from .families import Point
-from .gibbs import Gibbs
 from .pointwise import integrated_likelihood, require_integrable
 from .posterior import Fit, Posterior
+from .refits import refitter, without
 from .results import factors_of
 from .starts import check_key
-from .warning import quiet
 
 FEWEST = 50  # draws, of which the ten largest weights make the tail of k̂
 MAX_K = 0.7
@@ -131,7 +129,7 @@ def leave_one_out(
     if N < 2:
         raise ValueError(f"expected two samples or more to leave one out; got {N}")
     every = refit == "all" or (source.held is None and (refit is None or callable(refit)))
-    again = refit if callable(refit) else _refitter(result, source, key_refit) if every or refit else None
+    again = refit if callable(refit) else refitter(result, source, key_refit) if every or refit else None
     columns = np.zeros((len(Left._fields), N))
     if not every:
         columns[:, seen] = _weigh(source, key, sizes, np.nonzero(seen)[0])
@@ -250,33 +248,3 @@ def effective(log_weights: np.ndarray) -> np.ndarray:
     """Return (Σ w)² / Σ w² over chains and draws, by sample."""
     total, squares = (logsumexp(power * log_weights, axis=(0, 1)) for power in (1, 2))
     return np.asarray(np.exp(2 * total - squares))
-
-
-def without(data: Data, n: int) -> Data:
-    """Return the data with one sample hidden: an exact posterior is then that of the other samples."""
-    seen = np.ones(data.X.shape, bool) if data.mask is None else np.array(data.mask, bool)
-    seen[:, n] = False
-    return data._replace(X=blank(data.X, seen), mask=seen.astype(data.X.dtype))
-
-
-def _refitter(result: Any, source: Source, key: Array) -> Callable[[Data], Any]:
-    """Return a function that fits other data from where a result ended, by its own algorithm."""
-    _, priors, rank = source.problem
-    if source.held is None:
-        q = factors_of(result)
-        gamma = all(isinstance(factor, Gamma) for factor in q.sites.values())
-        begin = q if gamma else cavi.start(**{site: factor.mean for site, factor in q.sites.items()})
-
-        def fit(data: Data) -> Fit:
-            with quiet():
-                return cavi.run(data, priors, key=key, start=begin, rank=rank)
-
-        return fit
-    if not isinstance(result, mcmc.Chains):
-        kind = type(result).__name__
-        raise ValueError(f"expected a fit, or chains of mcmc, to fit again (or refit=a function); got {kind}")
-    last = {site: np.asarray(source.held[site][0, -1], float) for site in ("T", "V", "lam") if site in source.held}
-    run = mcmc.run_gibbs if isinstance(result.sampler, Gibbs) else mcmc.run_nuts
-    same = ("num_warmup", "num_samples", "num_chains", "thinning", "chain_method")
-    options = {name: getattr(result, name) for name in same}
-    return lambda data: run(data, priors, key=key, start=cavi.start(**last), rank=rank, progress_bar=False, **options)

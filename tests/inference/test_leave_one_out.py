@@ -11,9 +11,9 @@ from scipy.special import gammaln, logsumexp, xlogy
 from gsnmf.inference import cavi, leave_one_out, to_arviz
 from gsnmf.inference.arviz_compat import arviz_loo
 from gsnmf.inference.families import Point
-from gsnmf.inference.leave_one_out import without
 from gsnmf.inference.pointwise import integrated_likelihood
 from gsnmf.inference.posterior import Posterior
+from gsnmf.inference.refits import without
 from gsnmf.model import Dirichlet, Gamma, GroupSparse, Priors, as_data
 from gsnmf.model.conjugacy import rate_shape
 from gsnmf.model.problem import Problem
