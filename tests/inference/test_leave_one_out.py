@@ -3,6 +3,7 @@
 import functools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import FAMILIES, problem
@@ -11,6 +12,7 @@ from scipy.special import gammaln, logsumexp, xlogy
 from gsnmf.inference import cavi, leave_one_out, to_arviz
 from gsnmf.inference.arviz_compat import arviz_loo
 from gsnmf.inference.families import Point
+from gsnmf.inference.integrated import Noise, Proposal, _draw, draw_noise
 from gsnmf.inference.pointwise import integrated_likelihood
 from gsnmf.inference.posterior import Posterior
 from gsnmf.inference.refits import without
@@ -49,6 +51,18 @@ def by_monte_carlo(of, draws, num=100_000):
     seen = np.ones((3, 3)) if of.data.mask is None else np.asarray(of.data.mask)
     log_p = (seen * log_poisson(np.asarray(of.data.X), draws["T"][0, 0] @ V)).sum(axis=1)
     return logsumexp(log_p, axis=0) - np.log(num)
+
+
+def test_weighted_draws_are_gamma():
+    """Σ w / n = 1 and E[g²] = D(D+1), of 400,000 draws to 1 %; without weights the second is 5 % off for D = 0.2."""
+    D = jnp.asarray([0.2, 1.0, 30.0])
+    noise = draw_noise(KEY, 400_000, 3, D.dtype)
+    for n in range(3):
+        one, row = jnp.eye(1), slice(n, n + 1)
+        e, log_weights = _draw(Proposal(D[row], one, one), Noise(*(x[:, row] for x in noise)))
+        weights, g = np.exp(log_weights), np.asarray(D[n] * np.exp(e[:, 0]))
+        np.testing.assert_allclose(weights.mean(), 1, rtol=0.002)
+        np.testing.assert_allclose((weights * g**2).mean(), D[n] * (D[n] + 1), rtol=0.015)
 
 
 SLOW = [pytest.param(name, False, marks=pytest.mark.slow) for name in FAMILIES]
