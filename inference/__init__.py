@@ -10,6 +10,7 @@ from .evidence import Evidence, evidence, upper_evidence
 from .fold_in import Folded, fold_in
 from .guide import guide
 from .labels.readout import label_probabilities
+from .leave_one_out import LeaveOneOut, leave_one_out
 from .linear_response import LinearResponse, linear_response
 from .posterior import Fit, Posterior, Status
 from .vsbc import calibration
@@ -23,6 +24,7 @@ __all__ = [
     "Folded",
     "HeldOutScore",
     "Imputed",
+    "LeaveOneOut",
     "LinearResponse",
     "Posterior",
     "Status",
@@ -38,6 +40,7 @@ __all__ = [
     "in_use",
     "invariants",
     "label_probabilities",
+    "leave_one_out",
     "linear_response",
     "mcmc",
     "prune",
