@@ -231,35 +231,35 @@ def test_bad_input_is_refused():
     other = as_data(np.asarray(data.X) + 1, [0, 1, 2] * 3)
     with pytest.raises(ValueError, match=r"expected the data of the fit, checksum \d+; got data of checksum \d+"):
         linear_response(fit, other)
-    with pytest.raises(ValueError, match="expected f to be a function of a Posterior; got 3"):
+    with pytest.raises(ValueError, match=r"expected f to be a function of a Posterior; got 3"):
         response.sd(3)
-    with pytest.raises(ValueError, match="expected f to be written with JAX.*; got TracerArrayConversionError"):
+    with pytest.raises(ValueError, match=r"expected f to be written with JAX.*; got TracerArrayConversionError"):
         response.sd(lambda q: np.sort(np.asarray(q.T.mean)))
-    with pytest.raises(ValueError, match="expected f to return real numbers, .*; got int"):
+    with pytest.raises(ValueError, match=r"expected f to return real numbers, .*; got int"):
         response.sd(lambda q: jnp.argmax(q.T.mean))
-    with pytest.raises(ValueError, match="expected f to have finite derivatives at the optimum; got NaN or infinity"):
+    with pytest.raises(ValueError, match=r"expected f to have finite derivatives at the optimum; got NaN or infinity"):
         response.sd(lambda q: jnp.sqrt(q.T.mean[0, 0] * 0))
     with pytest.raises(ValueError, match=r"expected prob between 0 and 1; got 90"):
         response.interval(total, 90)
-    with pytest.raises(ValueError, match="expected support to be one of 'real', 'positive', 'unit'; got 'log'"):
+    with pytest.raises(ValueError, match=r"expected support to be one of 'real', 'positive', 'unit'; got 'log'"):
         response.interval(total, support="log")
     with pytest.raises(ValueError, match=r"expected f within the support 'unit'; got"):
         response.interval(total, support="unit")
-    with pytest.raises(ValueError, match="expected tol between 0 and 1; got 0"):
+    with pytest.raises(ValueError, match=r"expected tol between 0 and 1; got 0"):
         linear_response(fit, data, tol=0)
-    with pytest.raises(ValueError, match="expected a Fit at the optimum of a bound; got one of log_joint"):
+    with pytest.raises(ValueError, match=r"expected a Fit at the optimum of a bound; got one of log_joint"):
         linear_response(fit._replace(bound="log_joint"), data)
     assert public is linear_response
 
 
 def test_corrections_need_known_labels_and_a_small_problem(monkeypatch):
     data, fit = fitted("structured")
-    with pytest.raises(ValueError, match="expected data without unlabelled samples for corrections; got 2 of them"):
+    with pytest.raises(ValueError, match=r"expected data without unlabelled samples for corrections; got 2 of them"):
         linear_response(fit, data).mean(total, corrected=True)
     data, fit = fitted("zeros")
     monkeypatch.setattr(module, "DENSE", 0)
     with pytest.raises(
-        ValueError, match="expected a problem whose Hessian fits in 0e.00 numbers .*; got 114 coordinates"
+        ValueError, match=r"expected a problem whose Hessian fits in 0e.00 numbers .*; got 114 coordinates"
     ):
         linear_response(fit, data).draws(10, key=jax.random.key(0))
 
@@ -272,5 +272,5 @@ def test_a_fit_before_its_optimum_is_said():
     response = linear_response(early, data)
     with warnings.catch_warnings():
         warnings.simplefilter("error", ConvergenceWarning)
-        with pytest.raises((ConvergenceWarning, ValueError), match="not at its optimum|expected a fit at its optimum"):
+        with pytest.raises((ConvergenceWarning, ValueError), match=r"not at its optimum|expected a fit at its optimum"):
             response.sd(several)

@@ -109,9 +109,9 @@ def test_callbacks_and_steps(monkeypatch):
 
 def test_bad_input_is_refused():
     data, fit, _ = fitted("zeros", max_steps=1)
-    with pytest.raises(ValueError, match="expected a Fit, as returned by cavi.run; got Posterior"):
+    with pytest.raises(ValueError, match=r"expected a Fit, as returned by cavi.run; got Posterior"):
         cavi.refine(fit.posterior, data)
-    with pytest.raises(ValueError, match="expected max_steps"):
+    with pytest.raises(ValueError, match=r"expected max_steps"):
         cavi.refine(fit, data, max_steps=0)
     with pytest.raises(ValueError, match=r"expected the data of the fit, checksum \d+"):
         cavi.refine(fit, data._replace(X=data.X + 1))
