@@ -94,7 +94,8 @@ def conjugate_gradients(kind: str, optimum: Optimum, sides: Array, tol: Array) -
         x, _, _, _, n, convex = jax.lax.while_loop(go_on, step, begin)
         return Solved(x, n, convex)
 
-    return jax.vmap(one)(sides)
+    found: Solved = jax.lax.map(one, sides)  # one after another: products of several at once leave the caches
+    return found
 
 
 @partial(jax.jit, static_argnames="kind")

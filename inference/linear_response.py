@@ -335,12 +335,13 @@ class LinearResponse:
 
     def _iterated(self, slopes: np.ndarray) -> np.ndarray:
         number = 1 << (len(slopes) - 1).bit_length()  # few sizes: every one is compiled
-        sides = np.concatenate([slopes, np.zeros((number - len(slopes), self.size))])
+        lengths = np.maximum(np.linalg.norm(slopes, axis=1, keepdims=True), np.finfo(float).tiny)
+        sides = np.concatenate([slopes / lengths, np.zeros((number - len(slopes), self.size))])
         found = conjugate_gradients(self.bound, self._optimum, jnp.asarray(sides, self.problem.dtype), self._tol)
         if not np.asarray(found.is_convex).all():
             raise ValueError(_NOT_AN_OPTIMUM)
         self.num_products += int(np.asarray(found.steps).sum())
-        return np.asarray(found.x, float)[: len(slopes)]
+        return np.asarray(found.x, float)[: len(slopes)] * lengths
 
     def _warn_of_shift(self, slopes: np.ndarray, solved: np.ndarray) -> None:
         sd = np.sqrt(np.maximum((slopes * solved).sum(axis=1), np.finfo(float).tiny))
