@@ -341,7 +341,7 @@ class LinearResponse:
         if not np.asarray(found.is_convex).all():
             raise ValueError(_NOT_AN_OPTIMUM)
         self.num_products += int(np.asarray(found.steps).sum())
-        return np.asarray(found.x, float)[: len(slopes)] * lengths
+        return np.asarray(np.asarray(found.x, float)[: len(slopes)] * lengths)
 
     def _warn_of_shift(self, slopes: np.ndarray, solved: np.ndarray) -> None:
         sd = np.sqrt(np.maximum((slopes * solved).sum(axis=1), np.finfo(float).tiny))

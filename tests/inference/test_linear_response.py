@@ -12,8 +12,9 @@ from scipy import stats
 from sklearn.exceptions import ConvergenceWarning
 from test_differentiable import CASES, K
 
-from gsnmf.inference import Posterior, cavi, linear_response
+from gsnmf.inference import Posterior, cavi, linear_response, to_arviz
 from gsnmf.inference import linear_response as public
+from gsnmf.inference.arviz import WIDTHS
 from gsnmf.inference.curvature import factorised, fluctuation, fluctuation_slope
 from gsnmf.inference.supports import SUPPORTS, within
 from gsnmf.inference.warning import quiet
@@ -274,3 +275,28 @@ def test_a_fit_before_its_optimum_is_said():
         warnings.simplefilter("error", ConvergenceWarning)
         with pytest.raises((ConvergenceWarning, ValueError), match=r"not at its optimum|expected a fit at its optimum"):
             response.sd(several)
+
+
+def test_export_to_arviz_with_these_widths():
+    data, fit = fitted("zeros")
+    options = {"num_samples": 300, "log_likelihood": "sample", "posterior_predictive": False}
+    with jax.numpy_rank_promotion("allow"):  # which NumPyro needs
+        crude, wide, moved = (to_arviz(fit, data, widths=widths, **options) for widths in WIDTHS)
+    assert [one["posterior"].attrs["widths"] for one in (crude, wide, moved)] == list(WIDTHS)
+    assert wide["log_likelihood"]["X"].shape == (1, 300, 9)
+    response = linear_response(fit, data)
+
+    def activation(q):
+        return (q.V.mean * q.T.mean.sum(axis=0)[:, None])[:, 0]
+
+    def of(draws):
+        T, V = (draws["posterior"][site].values[0] for site in ("T", "V"))
+        return (V * T.sum(axis=1)[:, :, None])[:, :, 0]
+
+    np.testing.assert_allclose(of(wide).std(axis=0), response.sd(activation), rtol=0.3)  # of 300 draws, skewed
+    shift = response.mean(activation, corrected=True) - response.mean(activation)
+    assert np.argmax(np.abs(shift)) == np.argmax(np.abs(of(moved).mean(axis=0) - of(wide).mean(axis=0)))
+    with pytest.raises(ValueError, match=r"expected widths among \('mean_field', .*\); got 'wide'"):
+        to_arviz(fit, data, widths="wide")
+    with pytest.raises(ValueError, match=r"got 'linear_response' for draws, whose widths are their own"):
+        to_arviz(wide, data, fit.priors, widths="linear_response")
