@@ -121,7 +121,7 @@ def to_arviz(
     if log_likelihood == "integrated":
         require_integrable(source.problem.priors.coefficients)
     if widths != "mean_field":
-        response = linear_response(result, data, priors)
+        response = linear_response(result, source.problem)
         source = source._replace(
             held=response.draws(num_samples, key=key_draws, corrected=widths == "corrected"), q=None
         )
