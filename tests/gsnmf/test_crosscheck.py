@@ -18,11 +18,13 @@ from gsnmf.crosscheck import invariants
 from gsnmf.crosscheck import plots as crosscheck_plots
 from gsnmf.crosscheck import report as crosscheck_report
 from gsnmf.crosscheck import run as crosscheck
+from gsnmf.crosscheck.corrected import Corrected, corrected_draws
 from gsnmf.crosscheck.invariants import choose, evaluate, own_groups
 from gsnmf.crosscheck.report import agreement, cautions, narrowness, overall, plus_minus, sentences, size_warning, table
 from gsnmf.crosscheck.run import HOW, Answer, Crosscheck, example, summarise
-from gsnmf.inference import Fit, Posterior, cavi, mcmc
+from gsnmf.inference import Fit, LinearResponse, Posterior, cavi, linear_response, mcmc
 from gsnmf.model import Gamma, GroupSparse, Priors, as_data
+from gsnmf.model.problem import Problem
 
 FILES = {"crosscheck.csv", "crosscheck.json", "forest.png", "marginals.png"}
 GROUPED = {"total", "largest", "log_likelihood", "peak", "own_share", "log_rate"}
@@ -253,6 +255,31 @@ def test_what_is_not_corrected_is_said():
     assert "WARNING: refined: The fit is not there." in sentences(late)
 
 
+def test_corrected_draws_where_they_can_be_had(monkeypatch):
+    """Means and widths of 4000 draws are those of linear response within their Monte Carlo errors."""
+    data, priors = as_data(np.array([[9, 2, 5], [1, 7, 4]])), Priors(Gamma(1.0, 1.0), Gamma(1.0, 10.0))
+    problem = Problem(data, priors, 1)
+    fit = cavi.run(data, priors, key=jax.random.key(0), rank=1, max_steps=200, tol=1e-12)
+    found = corrected_draws(fit, problem, 4000, jax.random.key(1))
+    total = (found.draws["T"] @ found.draws["V"]).sum((-1, -2))
+    response = linear_response(fit, problem)
+
+    def f(q):
+        return q.T.mean.sum(axis=0) @ q.V.mean.sum(axis=1)
+
+    assert total.shape == (1, 4000)
+    assert abs(total.mean() - response.mean(f, corrected=True)) < 4 * total.std() / 4000**0.5
+    assert total.std() == pytest.approx(response.sd(f), rel=0.06)  # 1/√8000 = 1.1 %, and the copula
+    assert found.log_evidence == pytest.approx(response.log_evidence())
+    assert found.note == ""
+    monkeypatch.setattr(LinearResponse, "is_dense", False)
+    large = corrected_draws(fit, problem, 4, jax.random.key(1))
+    assert large.draws is None
+    assert large.note == "the Hessian of 10 coordinates does not fit in memory"
+    unknown = Problem(as_data(data.X, ["a", "b", None]), Priors(Gamma(1.0, 1.0), GroupSparse(Gamma(2.0, 1.0))), 1)
+    assert corrected_draws(fit, unknown, 4, jax.random.key(1)).note == "draws need all labels, and 1 are unknown"
+
+
 def test_size_warning():
     data, _ = example()
     assert size_warning(data, 3, 1000, 4) is None
@@ -348,6 +375,7 @@ def test_fractions_leave_four(tmp_path, monkeypatch, capsys):
     ready = {"CAVI": fit, "refined": refined, "SVI": fit._replace(bound="collapsed"), "NUTS": Ran(fit.posterior, 2, 50)}
     monkeypatch.setattr(crosscheck, "psis", lambda *_, **__: 0.6)
     monkeypatch.setattr(crosscheck, "_run", lambda name, *_: ready[name])
+    monkeypatch.setattr(crosscheck, "corrected_draws", lambda *_: Corrected(None, note="no room"))
     crosscheck.run_crosscheck(tmp_path, (results.DATA, results.PRIORS, results.K), draws=50, chains=2)
     captured = capsys.readouterr()
     assert "X has fractions, which Gibbs cannot allocate" in captured.err
@@ -355,6 +383,7 @@ def test_fractions_leave_four(tmp_path, monkeypatch, capsys):
     assert "CAVI's standard deviation of the total Σ TV is " in captured.out
     assert " of NUTS's: " in captured.out
     assert "NUTS is the only sampler" in captured.out
+    assert "refined has the draws of its mean field, not corrected ones: no room." in captured.out
     assert "k̂ of" not in captured.out
     assert {path.name for path in tmp_path.iterdir()} == FILES
 
