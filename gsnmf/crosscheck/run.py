@@ -18,6 +18,7 @@ from ..inference import Fit, cavi, collapsed_bound, mcmc, psis, svi, to_arviz
 from ..inference.alignment import blocks
 from ..inference.arviz_compat import dataset, diagnose
 from ..inference.warning import quiet
+from ..intervals import REFINING
 from ..model import Data, Gamma, GroupSparse, Priors, as_data, label_driven
 from ..model.checks import whole
 from ..model.problem import Problem, has_counts
@@ -33,7 +34,6 @@ HOW = {
     "Gibbs": "conjugate sampler on the augmented model, chains with their own initialisations",
 }
 SWEEPS = 5  # of Gibbs for every draw that is kept: a sweep costs a fraction of a trajectory of NUTS
-REFINING: dict[str, Any] = {"max_steps": 1000, "tol": 1e-12}  # linear response needs the very optimum
 GRADIENT_STEPS, STEP_SIZE = 4000, 0.05  # of SVI, by Adam
 FEWEST = {"draws": 50, "chains": 2}  # R-hat compares chains, the tail of k̂ and of ESS needs some draws
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
