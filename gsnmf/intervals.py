@@ -25,6 +25,7 @@ from .model.types import Array
 
 REFINING: dict[str, Any] = {"max_steps": 1000, "tol": 1e-12}  # linear response needs the very optimum
 PROB = 0.9  # probability of an interval
+TINY = np.finfo(np.float32).tiny
 MOST = 1000  # intervals at once by conjugate gradients, some 50 products with the Hessian each
 
 
@@ -43,17 +44,28 @@ def proportion_intervals(
         raise ValueError(f"expected prob between 0 and 1; got {prob!r}")
     plain = response.mean(f).ravel()
     require_affordable(response, len(plain))
-    tiny = np.finfo(np.float32).tiny
-    mean, sd = np.clip(plain, tiny, 1.0), response.sd(f).ravel()
+    mean, sd = np.clip(plain, TINY, 1.0), response.sd(f).ravel()
     inside = mean < 1  # else one component alone makes up all of it
     if corrected and inside.any():
         better = response.mean(f, corrected=True).ravel()
         mean[inside] = within("unit", mean[inside], better[inside])
-    low, high = mean.copy(), mean.copy()
-    for end, tail in ((low, (1 - prob) / 2), (high, (1 + prob) / 2)):
-        end[inside] = SUPPORTS["unit"](np.asarray(tail), mean[inside], np.maximum(sd[inside], tiny))
+    low, high = beta_ends(mean, sd, prob)
     own = response.mean_field_sd(f).ravel()
     return pd.DataFrame({"mean": mean, "lower": low, "upper": high, "sd": sd, "mean_field_sd": own})
+
+
+def beta_ends(mean: NDArray[Any], sd: NDArray[Any], prob: float) -> NDArray[np.float64]:
+    """Return the lower and the upper ends of central intervals of proportions, 2 × proportions.
+
+    Args:
+        mean: above 0; a proportion of 1 has no width.
+        sd: standard deviations.
+        prob: probability of the intervals.
+    """
+    inside, tails = mean < 1, np.array([[(1 - prob) / 2], [(1 + prob) / 2]])
+    ends = np.stack([mean, mean]).astype(float)
+    ends[:, inside] = SUPPORTS["unit"](tails, mean[None, inside], np.maximum(sd[None, inside], TINY))
+    return ends
 
 
 def profiles(features: ArrayLike, components: ArrayLike) -> Statistic:

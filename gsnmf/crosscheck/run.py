@@ -143,7 +143,7 @@ def crosscheck(
         options |= {"lam_start": lam_start} if name == "CAVI" else {}
         result = _run(name, data, priors, options, draws, chains, progress_bar)
         jax.block_until_ready(result.posterior if isinstance(result, Fit) else result.get_samples())  # type: ignore[no-untyped-call]  # NumPyro's
-        if name == "refined":
+        if name == "refined" and isinstance(result, Fit):
             corrected = corrected_draws(result, problem, draws * chains, keys[name])
         found[name] = result, time.perf_counter() - begin
     announce("comparing")
