@@ -313,7 +313,7 @@ class LinearResponse:
 
     def _slopes(self, values: Array, pull: Callable[[Array], Array], begin: int, end: int) -> np.ndarray:
         """Return the gradients of entries begin to end of f, entries × coordinates."""
-        units = (jnp.arange(begin, end)[:, None] == jnp.arange(values.size)).astype(values.dtype)
+        units = (jnp.arange(begin, end)[:, None] == jnp.arange(values.size)[None, :]).astype(values.dtype)
         slopes = np.asarray(jax.vmap(pull)(units.reshape(-1, *values.shape)), float)
         if not np.isfinite(slopes).all():
             raise ValueError("expected f to have finite derivatives at the optimum; got NaN or infinity")
