@@ -24,7 +24,7 @@ from .charts import trace
 from .markup import Html, embed, escape, percent, tag
 from .pictures import as_pictures, symbols
 from .summary import PROB, Summary, examples, guesses, summarise
-from .widths import Widths, find_widths
+from .widths import MARKS, Widths, find_widths
 
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 LIGHT = 0.2  # images with a smaller proportion of zeros are not strokes on paper: their large values are shown light
@@ -158,7 +158,7 @@ def _components(s: Summary, pictures: components.Pictures, lam: Html | None, can
     )
     dead = "A component is dead if the counts allocated to it are less than half of those it is expected to cause. "
     if pictures is None and s.widths is not None:
-        dead += s.widths.note
+        dead += s.widths.note + (MARKS if s.widths.found else "")
     blocks = [
         components.controls(s, pictures),
         _block(

@@ -29,7 +29,8 @@ def reconstruction_section(s: Summary, draw: Any, pictures: Pictures, shown: tup
         )
     ]
     if s.widths is not None:
-        parts.append(tag("p", f"Components with their proportions of the sample. {s.widths.note}", class_="quiet"))
+        said = "" if not s.widths.found else " Hover over a component's proportion for the mean field's interval."
+        parts.append(tag("p", f"{s.widths.note}{said}", class_="quiet"))
     cards = []
     for n in dict.fromkeys(typical + worst):
         poor = n in worst and n not in typical
@@ -40,7 +41,10 @@ def reconstruction_section(s: Summary, draw: Any, pictures: Pictures, shown: tup
 def _span(s: Summary, k: int, n: int) -> str:
     """Return the interval of a component's proportion of a sample in percent; empty if it is not known."""
     width = s.width("sample", int(k), int(n))
-    return "" if width is None else f"{100 * width.low:.0f}–{100 * width.high:.0f} %"
+    if width is None:
+        return ""
+    low, high = f"{100 * width.low:.0f}", f"{100 * width.high:.0f}"
+    return f"{low}–{high}" if low != high else ""
 
 
 def _tip(s: Summary, k: int, n: int) -> str:
@@ -106,7 +110,7 @@ def _bars(s: Summary, n: int, worst: bool) -> Html:
     made = [
         tag(
             "span",
-            f"{k} ({percent(share)}{', ' * bool(_span(s, k, n))}{_span(s, k, n)})",
+            f"{k} ({percent(share)}{_span(s, k, n) and f', {_span(s, k, n)} %'})",
             data_tip=f"component {k}{_tip(s, k, n)}",
         )
         for k, share in zip(*s.made_of(n), strict=True)

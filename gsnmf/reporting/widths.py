@@ -56,6 +56,12 @@ class Widths(NamedTuple):
         return f"; {self.found[key]}" if key in self.found else ""
 
 
+MARKS = (
+    " Line and point: interval and mean. Pale band: the mean field's interval, which ignores that factors depend on "
+    "each other."
+)
+
+
 def none(why: str) -> Widths:
     """Return no intervals, and the reason."""
     return Widths({}, f"Intervals are left out: {why}.")
@@ -117,10 +123,8 @@ def _refine(s: Summary) -> Fit:
 
 
 def _note(fit: Fit, late: bool) -> str:
-    whose = "this fit" if fit.bound == "collapsed" else "the fit continued with S summed out (cavi.refine)"
-    moved = "" if fit.bound == "collapsed" else " Its means, marked by points, may differ from those of the fit."
-    said = (
-        f"Intervals of {percent(PROB)} are those of {whose}, by linear response; pale, the mean field's, which ignore "
-        f"that factors depend on each other.{moved} They belong to the mode that this fit is in."
-    )
+    at = "this fit"
+    if fit.bound != "collapsed":
+        at += " continued with S summed out (cavi.refine), whose means may differ from those shown"
+    said = f"{percent(PROB)} intervals come from linear response at {at}; they belong to the mode that the fit is in."
     return f"{said} The fit is not quite at its optimum, so that widths are rough." if late else said
