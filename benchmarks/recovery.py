@@ -16,6 +16,7 @@ rates that are to be learned. The printed bound exceeds the valid one by about h
 the samples.
 
     python benchmarks/recovery.py
+    python benchmarks/recovery.py --loo
     python benchmarks/recovery.py --show
 """
 
@@ -83,13 +84,18 @@ def side_by_side(
 
 
 def winners(
-    case: tuple[Data, dict[str, Priors], float], true: str, seeds: range, restarts: int, draws: int = 1000
+    case: tuple[Data, dict[str, Priors], float],
+    true: str,
+    seeds: range,
+    restarts: int,
+    draws: int = 1000,
+    loo: bool = False,
 ) -> pd.DataFrame:
     """For every draw from the true model and every measure, how far that is ahead of the next best, or behind."""
     shape, models, share = case
     rows = []
     for seed in tqdm(seeds, desc=true, unit="draw"):
-        table = side_by_side(drawn(shape, models[true], share, seed), models, restarts, seed, draws).table
+        table = side_by_side(drawn(shape, models[true], share, seed), models, restarts, seed, draws, loo).table
         there = {name: column for name, column in MEASURES.items() if column in table}
         rows.append({name: table.loc[true, c] - table[c].drop(true).max() for name, c in there.items()})
     return pd.DataFrame(rows, index=seeds)
@@ -109,6 +115,7 @@ def main() -> None:
     parser.add_argument("--restarts", type=int, default=5, help="starts of every fit")
     parser.add_argument("--seed", type=int, default=0, help="of the first draw")
     parser.add_argument("--strength", type=float, default=32.0, help="the shape of λ in the four models")
+    parser.add_argument("--loo", action="store_true", help="leave out samples, too: most of the time")
     parser.add_argument(
         "--show",
         action="store_true",
@@ -124,7 +131,7 @@ def main() -> None:
         return
     for case, names in ((four, list(four[1])), (two, ["known rates"])):
         for true in names:
-            print(summary(true, winners(case, true, seeds, options.restarts)), flush=True)
+            print(summary(true, winners(case, true, seeds, options.restarts, loo=options.loo)), flush=True)
 
 
 if __name__ == "__main__":

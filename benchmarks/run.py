@@ -11,6 +11,7 @@ from pathlib import Path
 import batch
 import convergence
 import fresh
+import gibbs
 import least_squares
 import report
 import sweeps
@@ -24,6 +25,7 @@ SUITES: dict[str, Callable[[Options], Iterator[Row]]] = {
     "converge": convergence.sweeps_rows,
     "svi": convergence.svi_rows,
     "batch": batch.rows,
+    "gibbs": gibbs.rows,
     "nnls": least_squares.rows,
 }
 EPILOG = """what is measured:
@@ -35,6 +37,7 @@ EPILOG = """what is measured:
   converge  accelerated sweeps, and seconds, to the bound of 300 and of 2000 plain sweeps
   svi       seconds to the same collapsed bound, against NumPyro's SVI; compiling left out on both sides
   batch     ten restarts by run_many against a loop
+  gibbs     a Gibbs sweep against a plain CAVI sweep, on digits
   nnls      nonnegative least squares against QR and SciPy column by column
 
 examples:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,7 +38,7 @@ class LeftOut(NamedTuple):
 
     elpd: the log density of each part given the others.
     pareto_k: the reliability of each estimate, good up to 0.7.
-    result: ArviZ's own result, for `stacking_weights`.
+    result: ArviZ's own result, for `az.compare`.
     """
 
     elpd: np.ndarray
@@ -47,30 +46,30 @@ class LeftOut(NamedTuple):
     result: Any
 
 
-def leave_one_out(draws: Any) -> LeftOut:
+def arviz_loo(draws: Any, reff: float | None = None) -> LeftOut:
     """Run `az.loo` on a result of `to_arviz`; high Pareto k are returned as values, without a warning.
 
     Args:
         draws: as returned by `to_arviz`, with a group log_likelihood.
+        reff: the effective proportion of the draws; by default ArviZ computes it from the group posterior.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = _arviz().loo(draws, pointwise=True)
+        found = _arviz().loo(draws, pointwise=True, reff=reff)
     pointwise = found.loo_i if hasattr(found, "loo_i") else found.elpd_i
     return LeftOut(np.asarray(pointwise, float), np.asarray(found.pareto_k, float), found)
 
 
-def stacking_weights(found: Mapping[str, LeftOut]) -> dict[str, float]:
-    """Return the weights of `az.compare`: the mixture of models that best predicts the parts left out.
+def likelihood_tree(log_p: np.ndarray) -> Any:
+    """Return log densities as an object for `arviz_loo`, with themselves as draws of which effective sizes are taken.
 
     Args:
-        found: `leave_one_out` of every model, all for the same data.
+        log_p: chains × draws × parts of X.
     """
-    options = {} if _generation() < 1 else {"round_to": "none"}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of newer pandas about its use by ArviZ, and of high Pareto k
-        table = _arviz().compare({name: one.result for name, one in found.items()}, method="stacking", **options)
-    return {str(name): float(weight) for name, weight in table["weight"].items()}
+    import xarray
+
+    X = xarray.Dataset({"X": (("chain", "draw", "part"), log_p)})
+    return gather({"posterior": X, "log_likelihood": X})
 
 
 def gather(groups: dict[str, Any]) -> Any:

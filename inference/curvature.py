@@ -265,16 +265,18 @@ def by_priors(kind: str, optimum: Optimum, solved: Array) -> Priors:
         def along(priors: Priors) -> Array:
             return jax.jvp(optimum._replace(priors=priors).bound(kind), (optimum.zero,), (x,))[1]
 
-        return jax.grad(along)(optimum.priors)
+        slopes: Priors = jax.grad(along)(optimum.priors)
+        return slopes
 
-    return jax.vmap(one)(solved)
+    found: Priors = jax.vmap(one)(solved)
+    return found
 
 
 def _log_information(around: Chart, u: Array) -> Array:
     """Return the log determinant of the Fisher information of q in these coordinates, known labels only."""
     q = around.at(u)
     total = jnp.zeros((), u.dtype)
-    for now, origin in zip((q.T, q.V, q.lam), around.gammas(), strict=False):
+    for now, origin in zip(Chart(q, around.weights).gammas(), around.gammas(), strict=True):
         exact = _exact_information_of_shape(now.a)
         total += jnp.sum(jnp.log(now.a / origin.a) + jnp.log(exact / information_of_shape(origin.a)))
     return total

@@ -44,8 +44,10 @@ from ..model.priors import Gamma, Priors
 from ..model.problem import Problem, as_problem, require_counts
 from ..model.types import Array
 from ..model.unlabelled import have_single_label, label_logits, labels_of, unlabelled_samples, with_labels
+from .gammas import draw_gammas
 from .scale import draw_scale
 from .sweep import rate_sums, update_lam
+from .thinning import Group, thin
 
 Sites = dict[str, Array]
 SITES = ("T", "V", "lam", "pi", "z")
@@ -124,7 +126,14 @@ class Gibbs(MCMCKernel):
         return one(state) if is_prng_key(state.rng_key) else jax.vmap(one)(state)
 
 
-def sweep(key: Array, problem: Problem, z: Sites, scale_move: bool = True) -> Sites:
+def sweep(
+    key: Array,
+    problem: Problem,
+    z: Sites,
+    scale_move: bool = True,
+    entries: tuple[Group, ...] | None = None,
+    exposure: Array | float = 1.0,
+) -> Sites:
     """Draw S, T, V and λ, each given the others, then make the scale move.
 
     Args:
@@ -132,27 +141,68 @@ def sweep(key: Array, problem: Problem, z: Sites, scale_move: bool = True) -> Si
         problem: X holds whole numbers, which are read here because S splits them.
         z: the values of the sites.
         scale_move: whether to end with the scale move.
+        entries: X's entries by size, from `group_counts`; by default it is called here. If X is traced, as within a
+            function that JAX compiles, `entries` from outside make the draw of S many times faster.
+        exposure: β, for X ~ Poisson(βTV).
     """
     priors = problem.priors
     dictionary, coefficients = priors
     thinning, units, scale = jax.random.split(key, 3)
     labels, data = _update_labels(jax.random.fold_in(key, 3), problem.data, coefficients, z)
-    S = thin(thinning, data.X, z["T"], z["V"])
+    S = thin(thinning, data.X, z["T"], z["V"], entries)
     lam = update_lam(coefficients, rate_sums(coefficients, z["V"], data.groups))
     shape = None if lam is None else lam.a + _least(jax.random.fold_in(key, 4), data, coefficients, z["lam"])
     # The shapes depend on S and on how many samples there are, not on the values of T, V and λ. So one call draws for
-    # all three, and the scales are put in one after the other: JAX's sampler takes seconds to compile.
+    # all three, and the scales are put in one after the other.
     shapes = [dictionary.shape + S.T, coefficients.shape + S.V] + ([] if shape is None else [shape])
     T, V, *rest = _standard_gammas(units, shapes + ([labels["pi"]] if "pi" in labels else []))
-    T = keep_positive(T / (dictionary.rates() + _exposure(data.mask, z["V"].T)))
-    V = keep_positive(V / (coefficients.rates(z.get("lam"), data) + _exposure(_turned(data.mask), T).T))
+    T = keep_positive(T / (dictionary.rates() + exposure * _observed_sums(data.mask, z["V"].T)))
+    V = keep_positive(V / (coefficients.rates(z.get("lam"), data) + exposure * _observed_sums(_turned(data.mask), T).T))
     lam = update_lam(coefficients, rate_sums(coefficients, V, data.groups))
     z = {"T": T, "V": V} | ({} if lam is None else {"lam": keep_positive(rest[0] * lam.b)})
     z = rescale(scale, data, priors, z) if scale_move else z
-    if "pi" in labels:  # a Dirichlet is Gammas over their sum
-        pi = keep_positive(rest[-1])
-        labels["pi"] = pi / pi.sum(axis=-1, keepdims=True)
-    return z | labels
+    return z | labels | ({"pi": _normalised(rest[-1])} if "pi" in labels else {})
+
+
+def reverse_sweep(
+    key: Array, problem: Problem, z: Sites, entries: tuple[Group, ...] | None = None, exposure: Array | float = 1.0
+) -> Sites:
+    """Make the draws of `sweep` in the reverse order: in equilibrium, what a chain looks like that runs backwards.
+
+    Every draw from a conditional distribution is reversible, and so is the scale move: π, the scale move, λ, S, V, T, z
+    is the time reversal of z, S, T, V, λ, the scale move, π.
+
+    Args:
+        key: a JAX key.
+        problem: as in `sweep`.
+        z: the values of the sites.
+        entries: as in `sweep`.
+        exposure: as in `sweep`.
+    """
+    dictionary, coefficients = problem.priors
+    thinning, units, scale = jax.random.split(key, 3)
+    data, labels = problem.data, {}
+    if data.num_unlabelled > 0:
+        data, labels = with_labels(problem.data, z["z"]), _concentrations(problem.data, z["z"])
+    z = rescale(scale, data, problem.priors, z)
+    S = thin(thinning, data.X, z["T"], z["V"], entries)
+    q = update_lam(coefficients, rate_sums(coefficients, z["V"], data.groups))
+    shape = None if q is None else q.a + _least(jax.random.fold_in(key, 4), data, coefficients, z["lam"])
+    shapes = [dictionary.shape + S.T, coefficients.shape + S.V] + ([] if shape is None else [shape])
+    T, V, *rest = _standard_gammas(units, shapes + list(labels.values()))
+    lam = None if q is None else keep_positive(rest[0] * q.b)
+    V = keep_positive(V / (coefficients.rates(lam, data) + exposure * _observed_sums(_turned(data.mask), z["T"]).T))
+    T = keep_positive(T / (dictionary.rates() + exposure * _observed_sums(data.mask, V.T)))
+    z = z | {"T": T, "V": V} | ({} if lam is None else {"lam": lam})
+    z |= {"pi": _normalised(rest[-1])} if labels else {}
+    drawn = _update_labels(jax.random.fold_in(key, 3), problem.data, coefficients, z)[0]
+    return z | ({"z": drawn["z"]} if drawn else {})
+
+
+def _normalised(gammas: Array) -> Array:
+    """Return a draw of a Dirichlet: Gammas over their sum."""
+    gammas = keep_positive(gammas)
+    return gammas / gammas.sum(axis=-1, keepdims=True)
 
 
 def _update_labels(key: Array, data: Data, family: Any, z: Sites) -> tuple[Sites, Data]:
@@ -215,40 +265,6 @@ def require_exponential(problem: Problem) -> None:
         )
 
 
-class Counts(NamedTuple):
-    """Sums of S that T and V need.
-
-    T: Σ_τ s, features × components.
-    V: Σ_ν s, components × samples.
-    """
-
-    T: Array
-    V: Array
-
-
-def thin(key: Array, X: Array, T: Array, V: Array) -> Counts:
-    """Split X into counts: s_i given s_1, ..., s_(i−1) is Binomial(x − Σ_{j<i} s_j, t_i v_i / Σ_{j≥i} t_j v_j).
-
-    One component at a time, so that no array of F×K×N is formed. Compared with a binomial draw, the sum in the
-    denominator is cheap to compute for each component; a running difference would leave rounding errors.
-    """
-    K = T.shape[1]
-    tiny = np.finfo(X.dtype).tiny
-
-    def one(left: Array, component: tuple[Array, Array]) -> tuple[Array, tuple[Array, Array]]:
-        i, key = component
-        rest = jnp.where(jnp.arange(K)[None, :] >= i, T, 0) @ V
-        share = T[:, i, None] * V[i, None, :] / jnp.maximum(rest, tiny)  # 0/0 only where every product underflows
-        s = jax.random.binomial(key, left, jnp.minimum(share, 1))
-        return left - s, (s.sum(axis=1), s.sum(axis=0))
-
-    last, (by_feature, by_sample) = jax.lax.scan(one, X, (jnp.arange(K - 1), jax.random.split(key, K - 1)))
-    return Counts(
-        jnp.concatenate([by_feature.T, last.sum(axis=1)[:, None]], axis=1),
-        jnp.concatenate([by_sample, last.sum(axis=0)[None, :]], axis=0),
-    )
-
-
 def rescale(key: Array, data: Data, priors: Priors, z: Sites) -> Sites:
     """Make the scale move: (t_·i, v_i·, λ_i·) → (γt, v/γ, γλ) with γ_i from its exact conditional.
 
@@ -269,13 +285,14 @@ def rescale(key: Array, data: Data, priors: Priors, z: Sites) -> Sites:
     return z | move(jnp.where(fits, gamma, 1))
 
 
-def draw_prior(key: Array, problem: Problem) -> Sites:
-    """Draw the sites of the model from the prior."""
-    trace = handlers.trace(handlers.seed(group_sparse_nmf, key)).get_trace(problem)
+def draw_prior(key: Array, problem: Problem, given: Sites | None = None) -> Sites:
+    """Draw the sites of the model from the prior; or the others, if some are given."""
+    model = handlers.substitute(handlers.seed(group_sparse_nmf, key), given or {})
+    trace = handlers.trace(model).get_trace(problem)
     return {name: trace[name]["value"] for name in SITES if name in trace}
 
 
-def _exposure(mask: Array | None, values: Array) -> Array:
+def _observed_sums(mask: Array | None, values: Array) -> Array:
     """Return the sum of observed rows of values for every row of the mask; one row for all without a mask."""
     return values.sum(axis=0, keepdims=True) if mask is None else mask @ values
 
@@ -296,6 +313,6 @@ def keep_positive(values: Array) -> Array:
 
 def _standard_gammas(key: Array, shapes: list[Array]) -> list[Array]:
     """Draw a matrix of Gamma(a, 1) for each matrix of a."""
-    flat = jax.random.gamma(key, jnp.concatenate([a.ravel() for a in shapes]))
+    flat = draw_gammas(key, jnp.concatenate([a.ravel() for a in shapes]))
     parts = jnp.split(flat, np.cumsum([a.size for a in shapes])[:-1])
     return [part.reshape(a.shape) for part, a in zip(parts, shapes, strict=True)]

@@ -27,7 +27,7 @@ class Ascent(NamedTuple):
     slope: its gradient.
     steps: past steps, MEMORY × coordinates, the last one last.
     bends: the changes of minus the gradient that went with them.
-    stop: 1 when the tolerance was met, 2 when no step could raise the function, else 0.
+    stop: 1 when the tolerance was met, 2 when the last step did not raise the function, else 0.
     """
 
     u: Array
@@ -98,12 +98,12 @@ def _step(f: Callable[[Array], tuple[Array, Array]], state: Ascent, tol: Array) 
     def remembered(old: Array, new: Array) -> Array:
         return jnp.where(keep, jnp.concatenate([old[1:], new[None]]), old)
 
-    met = value - state.value <= tol * jnp.abs(value)
-    after = Ascent(
-        state.u + step, value, slope, remembered(state.steps, step), remembered(state.bends, bend), met.astype(int)
-    )
+    rise = value - state.value
+    stop = jnp.where(rise <= 0, 2, (rise <= tol * jnp.abs(value)).astype(int))
+    after = Ascent(state.u + step, value, slope, remembered(state.steps, step), remembered(state.bends, bend), stop)
     stay = state._replace(stop=jnp.full((), 2))
-    return jax.tree.map(lambda x, y: jnp.where(failed, x, y), stay, after)
+    found_state: Ascent = jax.tree.map(lambda x, y: jnp.where(failed, x, y), stay, after)
+    return found_state
 
 
 def direction(state: Ascent) -> Array:

@@ -43,7 +43,7 @@ from .curvature import (
     slope,
 )
 from .posterior import Fit, Posterior
-from .refinement import objective, prepared
+from .refinement import objective, prepared, with_best_labels
 from .response_draws import quantiles_of_normals, scale_free, sites
 from .starts import check_key
 from .supports import SUPPORTS, within
@@ -141,7 +141,7 @@ class LinearResponse:
             return np.asarray(values, float)
         self._require_correction()
         shifts = np.concatenate([solved @ self._fluctuation for _, solved in self._solved(values, pull)])
-        return np.asarray(values, float) + shifts.reshape(values.shape) + self._bend(f)
+        return np.asarray(np.asarray(values, float) + shifts.reshape(values.shape) + self._bend(f))
 
     def sd(self, f: Statistic) -> np.ndarray:
         """Return the standard deviation of f, in the shape of f.
@@ -151,7 +151,7 @@ class LinearResponse:
         """
         values, pull = self._linearised(f)
         variances = [(g * solved).sum(axis=1) for g, solved in self._solved(values, pull)]
-        return np.sqrt(np.maximum(np.concatenate(variances), 0)).reshape(values.shape)
+        return np.asarray(np.sqrt(np.maximum(np.concatenate(variances), 0)).reshape(values.shape))
 
     def mean_field_sd(self, f: Statistic) -> np.ndarray:
         """Return the standard deviation of f that the mean field claims, as if its factors were independent."""
@@ -307,13 +307,14 @@ class LinearResponse:
 
     def _of(self, f: Statistic) -> Callable[[Array], Array]:
         """Return f as a function of the coordinates."""
-        optimum = self._optimum
-        labels = optimum.data.labels
-        return lambda u: jnp.asarray(f(labels.optimum(optimum.priors, optimum.around.at(u)).posterior))
+        data, priors, around = self._optimum
+        if self.problem.data.num_unlabelled == 0:
+            return lambda u: jnp.asarray(f(around.at(u).posterior))
+        return lambda u: jnp.asarray(f(with_best_labels(self.bound, data, priors, around.at(u)).posterior))
 
     def _slopes(self, values: Array, pull: Callable[[Array], Array], begin: int, end: int) -> np.ndarray:
         """Return the gradients of entries begin to end of f, entries × coordinates."""
-        units = (jnp.arange(begin, end)[:, None] == jnp.arange(values.size)[None, :]).astype(values.dtype)
+        units = jnp.eye(end - begin, values.size, k=begin, dtype=values.dtype)
         slopes = np.asarray(jax.vmap(pull)(units.reshape(-1, *values.shape)), float)
         if not np.isfinite(slopes).all():
             raise ValueError("expected f to have finite derivatives at the optimum; got NaN or infinity")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
-from typing import Any, NamedTuple, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import jax
 import jax.numpy as jnp
@@ -31,6 +31,7 @@ from .starts import Start, check_key, fill, first_rates
 __all__ = ["Gibbs", "run_gibbs", "run_nuts"]
 
 METHODS = ("vectorized", "sequential", "parallel")
+Keep: TypeAlias = Sequence[str] | Mapping[str, Callable[[Sites], Any]]
 
 
 def run_nuts(
@@ -51,6 +52,7 @@ def run_nuts(
     target_accept_prob: float = 0.8,
     max_tree_depth: int = 10,
     extra_fields: Sequence[str] = (),
+    keep: Keep | None = None,
 ) -> MCMC:
     """Run NumPyro's No-U-Turn sampler on the marginal model `group_sparse_nmf`, S summed out; X may have fractions.
 
@@ -75,6 +77,9 @@ def run_nuts(
         target_accept_prob: the acceptance rate to which the step size adapts; larger for smaller steps.
         max_tree_depth: a trajectory has at most 2 to this power steps.
         extra_fields: fields of NumPyro's `HMCState` to record, such as "potential_energy".
+        keep: the sites of which draws are stored, such as ["lam"], or functions of the sites of one draw by name, such
+            as {"total": lambda z: (z["T"] @ z["V"]).sum()}, so that memory need not grow with the size of T or V
+            times the number of draws. By default all sites, which `to_arviz` and all other functions of chains expect.
 
     Returns a NumPyro `MCMC` object after its run, with sites T, V and, if the family has λ, lam; functions of results
     use its attribute `priors` by default.
@@ -105,6 +110,8 @@ def run_nuts(
         """Return the values without constraints, as NUTS needs them; the seed is for z, which has no value."""
         return cast(Sites, unconstrain_fn(handlers.seed(group_sparse_nmf, 0), (problem,), {}, z))
 
+    kept = keeper(keep, tuple(beginning.z))
+    options["postprocess_fn"] = kept and (lambda z: kept(kernel.postprocess_fn((problem,), {})(z)))
     return _run(kernel, beginning._replace(z=jax.jit(jax.vmap(free))(beginning.z)), options, priors, extra_fields)
 
 
@@ -123,6 +130,7 @@ def run_gibbs(
     progress_bar: bool = True,
     chain_method: str = "vectorized",
     scale_move: bool = True,
+    keep: Keep | None = None,
 ) -> MCMC:
     """Run conjugate Gibbs sampling of the augmented model, by the kernel `Gibbs`; X must hold whole numbers.
 
@@ -141,6 +149,7 @@ def run_gibbs(
         chain_method: as in `run_nuts`.
         scale_move: whether every sweep ends with the exact scale move, which costs little and gives many times the
             effective draws of quantities that depend on the scale of T.
+        keep: as in `run_nuts`.
 
     Returns a NumPyro `MCMC` object after its run, as `run_nuts` does, with sites T, V and, if the family has λ, lam;
     with unlabelled samples also z, the index of a group for every sample, and pi if it has a Dirichlet prior.
@@ -159,6 +168,7 @@ def run_gibbs(
     require_closed_forms(beginning.problem.priors, "Gibbs sampling")
     require_counts(data)
     require_exponential(beginning.problem)
+    options["postprocess_fn"] = keeper(keep, tuple(first_labels(beginning.problem.data) | beginning.z))
     return _run(Gibbs(scale_move), beginning, options, priors)
 
 
@@ -168,6 +178,25 @@ def _require_funsor() -> None:
             "expected the package funsor, by which NumPyro sums labels out; got none installed: "
             "pip install 'gsnmf[labels]', or mcmc.run_gibbs, which draws them"
         )
+
+
+def keeper(keep: Keep | None, sites: Sequence[str]) -> Callable[[Sites], Sites] | None:
+    """Return what maps the sites of a draw to what is stored of it; None to store all of it.
+
+    >>> keeper({"total": lambda z: z["T"].sum()}, ("T", "V"))({"T": jnp.ones((2, 3)), "V": jnp.ones((3, 4))})["total"]
+    Array(6., dtype=float32)
+    """
+    if keep is None:
+        return None
+    if isinstance(keep, Mapping) and keep and all(map(callable, keep.values())):
+        functions = dict(keep)
+        return lambda z: {name: function(z) for name, function in functions.items()}
+    if isinstance(keep, (str, Mapping)) or not keep or not set(keep) <= set(sites):
+        raise ValueError(
+            f"expected keep to have some of the sites {', '.join(sites)}, or functions by name; got {keep!r}"
+        )
+    names = tuple(keep)
+    return lambda z: {name: z[name] for name in names}
 
 
 class Chains(MCMC):

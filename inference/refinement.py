@@ -30,6 +30,7 @@ from .moments import Transposed
 from .observations import Observations, form_of, observe
 from .posterior import Fit
 from .results import factors_of, match, problem_of, require_own_data
+from .sweep import moments
 
 CHUNK = 25  # steps between returns to the host: progress, Ctrl-C, checkpoints
 ENDINGS = (
@@ -64,6 +65,15 @@ def objective(kind: str, data: Observations, priors: Priors, q: Transposed) -> A
     return augmented_bound(data, priors, data.labels.optimum(priors, q))
 
 
+def with_best_labels(kind: str, data: Observations, priors: Priors, q: Transposed) -> Transposed:
+    """Return the factors with q(z) at its optimum for `objective`."""
+    if kind == "collapsed":
+        return collapsed_objective(data, priors, q)[1]
+    q = data.labels.optimum(priors, q)
+    z = data.labels.allocate(data.X, moments(data, priors, q)).labels
+    return q if z is None else q._replace(labels=q.labels._replace(z=z))
+
+
 class Around(NamedTuple):
     """A problem in coordinates around a fit."""
 
@@ -71,19 +81,19 @@ class Around(NamedTuple):
     priors: Priors
     chart: Chart
 
-    def __call__(self, u: Array) -> tuple[Array, Array]:
+    def value_and_slope(self, u: Array) -> tuple[Array, Array]:
         """Return the collapsed objective and its gradient at these coordinates."""
         return jax.value_and_grad(lambda u: collapsed_objective(self.data, self.priors, self.chart.at(u))[0])(u)
 
 
 @jax.jit
 def _begin(around: Around) -> Ascent:
-    return begin(around, jnp.zeros(around.chart.size, around.chart.origin.T.a.dtype))
+    return begin(around.value_and_slope, jnp.zeros(around.chart.size, around.chart.origin.T.a.dtype))
 
 
 @jax.jit
 def _advance(around: Around, state: Ascent, tol: Array, limit: Array) -> tuple[Ascent, Array, Array]:
-    return advance(around, state, tol, limit, CHUNK)
+    return advance(around.value_and_slope, state, tol, limit, CHUNK)
 
 
 @jax.jit

@@ -39,7 +39,7 @@ def scale_free(q: Posterior, moves_rates: bool) -> tuple[Array, Array]:
 def quantiles_of_normals(z: np.ndarray, mean: np.ndarray, sd: np.ndarray) -> np.ndarray:
     """Return Gamma variables with these means and standard deviations that are as far out as standard normals z."""
     found = SUPPORTS["positive"](special.ndtr(z), mean, sd)
-    return np.maximum(found, np.finfo(np.float32).tiny)
+    return np.asarray(np.maximum(found, np.finfo(np.float32).tiny))
 
 
 def sites(positive: np.ndarray, logs: np.ndarray, q: Posterior, moves_rates: bool) -> dict[str, np.ndarray]:

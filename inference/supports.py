@@ -33,7 +33,9 @@ def within(support: str, plain: np.ndarray, corrected: np.ndarray) -> np.ndarray
     """
     if support == "real":
         return corrected
-    below = plain * np.where(corrected > plain / 2, corrected / plain, 0.5 * np.exp(2 * corrected / plain - 1))
+    below: np.ndarray = plain * np.where(
+        corrected > plain / 2, corrected / plain, 0.5 * np.exp(2 * corrected / plain - 1)
+    )
     if support == "positive":
         return below
     return 1 - within("positive", 1 - plain, 1 - below)

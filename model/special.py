@@ -73,7 +73,10 @@ def _digamma(x: Array, times: Array) -> Array:
     return (product * (log(y * times) + series) - slope) / product
 
 
-_digamma.defjvps(lambda slope, _, x, times: slope * polygamma(1, x), lambda slope, _, x, times: slope / times)
+@_digamma.defjvp
+def _digamma_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
+    value, (x, times), (dx, dtimes) = _digamma(*primals), primals, tangents
+    return value, jnp.broadcast_to(dx * polygamma(1, x), value.shape) + dtimes / times
 
 
 def log_entropy(x: Array) -> Array:
@@ -113,7 +116,6 @@ def _gammaln(x: Array) -> Array:
 _gammaln.defjvps(lambda slope, _, x: slope * digamma(x))
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(0,))
 def polygamma(m: int, x: Array) -> Array:
     """Return the m-th derivative of ψ, m ≥ 1, by its series at y = x + n and the recurrence down to x.
 
@@ -122,6 +124,11 @@ def polygamma(m: int, x: Array) -> Array:
     >>> round(float(polygamma(1, jnp.asarray(1.0))), 4)  # π²/6
     1.6449
     """
+    return _polygamma(m, x)
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _polygamma(m: int, x: Array) -> Array:
     n, terms = _FOR_GAMMALN[x.dtype]
     y = x + n
     coefficients = [B * math.factorial(2 * j + m - 1) / math.factorial(2 * j) for j, B in enumerate(_BERNOULLI, 1)]
@@ -130,9 +137,9 @@ def polygamma(m: int, x: Array) -> Array:
     return (-1) ** (m + 1) * (series / y**m + math.factorial(m) * shifted)
 
 
-@polygamma.defjvp
+@_polygamma.defjvp
 def _polygamma_jvp(m: int, primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    return polygamma(m, *primals), tangents[0] * polygamma(m + 1, *primals)
+    return _polygamma(m, *primals), tangents[0] * _polygamma(m + 1, *primals)
 
 
 def exp_digamma(x: np.ndarray) -> np.ndarray:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ..inference import Fit, cavi
 from ..inference.results import match, problem_of
 from ..model import Data, Gamma, Problem
+from ..model.conjugacy import require_closed_forms
 from ..model.missing import fingerprint
 from .summary import RANKED
 
@@ -98,6 +99,15 @@ def is_gamma(fit: Fit) -> bool:
     return all(isinstance(factor, Gamma) for factor in fit.posterior.sites.values())
 
 
+def can_refit(one: Candidate) -> bool:
+    """Return whether a model has closed forms, to be fitted again without a sample."""
+    try:
+        require_closed_forms(one.problem.priors, "leaving out samples")
+    except ValueError:
+        return False
+    return True
+
+
 def _form(fit: Fit) -> Any:
     """Return the part of the priors that restarts share: families, shapes and, unless learned, the numbers."""
     leaves, families = jax.tree.flatten(fit.priors)
@@ -122,7 +132,7 @@ def check_by(by: str, data: Data, loo: bool) -> None:
         raise ValueError(f"expected two entries or more held out, hide(data, share), for by='held_out'; got {got}")
     if by == "loo" and not loo:
         raise ValueError("expected loo=True for by='loo'; got loo=False")
-    if loo and data.num_samples < 2:
+    if (loo or by == "conditional_loo") and data.num_samples < 2:
         raise ValueError(f"expected two samples or more to leave one out, or loo=False; got {data.num_samples}")
 
 

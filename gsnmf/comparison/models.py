@@ -15,17 +15,20 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from ..classification.projection import accuracy
-from ..inference import Fit, cavi, held_out_score, in_use, psis, to_arviz
-from ..inference.arviz_compat import LeftOut, leave_one_out, stacking_weights
+from ..inference import Fit, cavi, held_out_score, in_use, leave_one_out, psis, to_arviz
+from ..inference import evidence as log_evidence
+from ..inference.arviz_compat import arviz_loo
 from ..inference.diagnostics import estimate, log_weights
+from ..inference.leave_one_out import FEWEST, MAX_K
 from ..inference.results import divergence
 from ..inference.starts import check_key
 from ..model import Data, Gamma, GroupSparse
 from ..model.checks import whole
 from ..model.missing import with_nan
-from .checks import Candidate, Trial, check_by, check_model, check_test, has_held_out, named
+from .checks import Candidate, Trial, can_refit, check_by, check_model, check_test, has_held_out, named
 from .summary import RANKED, Comparison, arranged, remarks
 
+MOST = 400  # draws for LOO, which needs fewer than bounds
 Restarts: TypeAlias = Fit | Sequence[Fit]
 
 
@@ -40,6 +43,7 @@ def compare(
     test: tuple[ArrayLike, Sequence[Any]] | None = None,
     labels: Sequence[Any] | None = None,
     printed: bool = False,
+    evidence: bool = False,
 ) -> Comparison:
     """Compare fits of the same data under different priors, best first.
 
@@ -49,16 +53,19 @@ def compare(
         data: the data of all fits. Held-out entries, as by `hide`, are scored.
         by: the ranking measure: "collapsed" or "augmented", bounds on log p(X) with S summed out or not, which are
             never mixed; "held_out", the log predictive density of held-out entries; "loo", the log predictive density
-            of whole samples left out.
+            of whole samples left out, by `leave_one_out`; "conditional_loo", the same given the coefficients of each
+            sample, by `az.loo`, which is not reliable (its Pareto k are shown) and not computed otherwise.
         key: a JAX key for draws, the same for all models; `jax.random.key(0)` by default.
         num_samples: number of draws from each posterior.
-        loo: whether to leave out samples and judge q by k̂; it takes most of the time, and keeps draws of T and V in
-            memory.
+        loo: whether to leave out samples and judge q by k̂; it takes most of the time: every model is fitted again
+            without each sample. Models without closed forms have no value.
         test: new samples (features × samples) and their labels, for the accuracy of the paper's classifier in the space
             of each dictionary.
         labels: labels of the samples of `data`, for `test`; their groups by default.
         printed: whether to show the paper's printed bound and its excess over the valid bound. It is not a valid bound,
             and never ranks.
+        evidence: whether to estimate log p(X) itself, by `gsnmf.inference.evidence` with its defaults, which may take
+            minutes for each model and needs whole numbers and conjugate priors.
 
     >>> from gsnmf.model import Gamma, Priors, as_data
     >>> data = as_data([[9.0, 1.0, 7.0, 0.0], [0.0, 8.0, 1.0, 9.0]])
@@ -80,22 +87,31 @@ def compare(
             "expected Gamma factors and conjugate priors for by='augmented', as augmented and collapsed bounds are "
             f"never mixed (by='collapsed' ranks all models); got only a collapsed bound for {', '.join(lacking)}"
         )
+    without = [str(name) for name, some in models.items() if not can_refit(some[0])]
+    if by == "loo" and without:
+        raise ValueError(f"expected priors with closed forms for by='loo'; got others for {', '.join(without)}")
     draws: dict[str, Any] = {"key": key, "num_samples": num_samples}
-    rows, terms, left_out = {}, {}, {}
+    rows, terms = {}, {}
     for name, some in models.items():
         best = _choose(some, draws)
         terms[name] = _terms(best, data, draws)
         rows[name] = {"augmented_bound": best.augmented, "restarts": len(given[name])}
         rows[name] |= _looks(best, data, trial, printed)
+        if evidence:
+            found = log_evidence(best.problem.data, best.problem.priors, key=key, rank=best.problem.rank)
+            rows[name] |= {"evidence": found.value, "evidence_se": found.error}
         if loo:
             rows[name]["k_hat"] = psis(best.fit, best.problem, **draws)
-            left_out[name] = _leave_samples_out(best, draws)
-            terms[name]["loo"] = len(left_out[name].elpd) * left_out[name].elpd  # whose mean is the sum
+            rows[name] |= _leave_samples_out(best, draws, terms[name])
+        if by == "conditional_loo":
+            rows[name] |= _conditionally(best, draws, terms[name])
         for measure, values in terms[name].items():
             rows[name][measure], rows[name][f"{measure}_se"] = estimate(values)
     table = pd.DataFrame.from_dict(rows, orient="index")
-    if loo:
-        table = table.join(_trust(left_out))
+    if loo and not without:
+        table["loo_weight"] = stacking_weights(
+            np.array([terms[name]["loo"] for name in table.index]) / data.num_samples
+        )
     table = table.sort_values(RANKED[by], ascending=False, kind="stable").rename_axis("model")
     table = arranged(table.join(_differences(table.index, terms)))
     return Comparison(table, by, remarks(table, by))
@@ -118,20 +134,40 @@ def _terms(one: Candidate, data: Data, draws: dict[str, Any]) -> dict[str, NDArr
     return terms
 
 
-def _leave_samples_out(one: Candidate, draws: dict[str, Any]) -> LeftOut:
+def _leave_samples_out(one: Candidate, draws: dict[str, Any], terms: dict[str, NDArray[np.float64]]) -> dict[str, Any]:
+    """Return the columns of `leave_one_out`, and add its terms; NaN for a model without closed forms."""
+    if not can_refit(one):
+        terms["loo"] = np.full(one.problem.data.num_samples, np.nan)
+        return {"loo_worst_k": np.nan, "loo_bad_k": np.nan}
+    num = max(FEWEST, min(draws["num_samples"], MOST))
+    found = leave_one_out(one.fit, one.problem, key=draws["key"], num_samples=num)
+    terms["loo"] = len(found.elpd) * found.elpd  # whose mean is the sum
+    return {"loo_worst_k": found.pareto_k.max(), "loo_bad_k": int(found.unreliable.sum())}
+
+
+def _conditionally(one: Candidate, draws: dict[str, Any], terms: dict[str, NDArray[np.float64]]) -> dict[str, Any]:
+    """Return the columns of `az.loo` given the coefficients of each sample, and add its terms."""
     options: dict[str, Any] = {"log_likelihood": "sample", "posterior_predictive": False, "align": None}
-    return leave_one_out(to_arviz(one.fit, one.problem, **draws, **options))
+    found = arviz_loo(to_arviz(one.fit, one.problem, **draws, **options))
+    terms["conditional_loo"] = len(found.elpd) * found.elpd
+    return {"conditional_loo_bad_k": int((found.pareto_k > MAX_K).sum())}
 
 
-def _trust(left_out: Mapping[Any, LeftOut]) -> pd.DataFrame:
-    """Return stacking weights, and the Pareto k that show how far to trust them."""
-    numbered = {str(n): one for n, one in enumerate(left_out.values())}  # names need not be text
-    columns = {
-        "loo_weight": list(map(stacking_weights(numbered).get, numbered)),
-        "loo_worst_k": [one.pareto_k.max() for one in left_out.values()],
-        "loo_bad_k": [int((one.pareto_k > 0.7).sum()) for one in left_out.values()],
-    }
-    return pd.DataFrame(columns, index=list(left_out))
+def stacking_weights(elpd: NDArray[np.float64], steps: int = 5000) -> NDArray[np.float64]:
+    """Return the weights of the mixture of models that best predicts the samples left out: max Σ_τ log Σ_m w_m p_mτ.
+
+    Args:
+        elpd: log p_mτ, models × samples.
+        steps: of EM, which never lowers the maximand.
+
+    >>> stacking_weights(np.log([[0.5, 0.5], [0.1, 0.1]])).round(3).tolist()
+    [1.0, 0.0]
+    """
+    p = np.exp(elpd - elpd.max(axis=0))
+    weights = np.full(len(p), 1 / len(p))
+    for _ in range(steps):
+        weights = weights * (p / (weights @ p)).mean(axis=1)
+    return weights
 
 
 def _looks(one: Candidate, data: Data, trial: Trial | None, printed: bool) -> dict[str, Any]:

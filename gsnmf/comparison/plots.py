@@ -17,7 +17,7 @@ def plot_comparison(found: Comparison, ax: Axes | None = None, *, measure: str |
     Args:
         found: from `compare`.
         ax: axes to draw on; a new figure by default.
-        measure: "collapsed", "augmented", "held_out" or "loo"; by default the measure that ranks the models.
+        measure: "collapsed", "augmented", "held_out", "loo" or "conditional_loo"; by default the measure that ranks.
     """
     column = RANKED.get(found.by if measure is None else measure, "")
     table = found.table
@@ -30,7 +30,8 @@ def plot_comparison(found: Comparison, ax: Axes | None = None, *, measure: str |
     places = np.arange(len(table))
     ax.errorbar(gaps, places, xerr=2 * errors, fmt="o", color=DARK, capsize=3, linewidth=1.2)
     ax.axvline(0, color="0.7", linewidth=0.8, zorder=0)
-    names = [f"{name} (k̂ {k:.1f})" for name, k in table["k_hat"].items()] if column == "loo" else table.index
+    bad = table.get(f"{column}_bad_k")
+    names = table.index if bad is None else [f"{name} ({k:.0f} with k̂ > 0.7)" for name, k in bad.items()]
     name_ticks(ax, places, names)
     ax.set_ylim(len(table) - 0.5, -0.5)
     ax.set_xlabel(f"{HEADINGS[column]}\nless that of {found.best} (± 2 standard errors)")

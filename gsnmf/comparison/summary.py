@@ -9,8 +9,15 @@ import pandas as pd
 
 from ..crosscheck.report import MAX_K_HAT, plus_minus
 
-RANKED = {"collapsed": "collapsed_bound", "augmented": "augmented_bound", "held_out": "held_out", "loo": "loo"}
+RANKED = {
+    "collapsed": "collapsed_bound",
+    "augmented": "augmented_bound",
+    "held_out": "held_out",
+    "loo": "loo",
+    "conditional_loo": "conditional_loo",
+}
 HEADINGS = {  # in this order; a column NAME_se is printed with NAME
+    "evidence": "evidence, log p(X)",
     "collapsed_bound": "collapsed bound",
     "collapsed_bound_diff": "  less the first's",
     "augmented_bound": "augmented bound",
@@ -24,6 +31,9 @@ HEADINGS = {  # in this order; a column NAME_se is printed with NAME
     "loo_weight": "  weight by stacking",
     "loo_worst_k": "  worst Pareto k",
     "loo_bad_k": "  samples with k above 0.7",
+    "conditional_loo": "LOO by sample, given its coefficients",
+    "conditional_loo_diff": "  less the first's",
+    "conditional_loo_bad_k": "  its samples with k above 0.7",
     "divergence": "KL(X ‖ E[T] E[V])",
     "accuracy": "1-NN accuracy of new samples",
     "components": "components",
@@ -40,20 +50,23 @@ class Comparison(NamedTuple):
     """A comparison of models; print it to see the table and the remarks.
 
     table: a row for each model, best first. Columns, with standard errors in `..._se`:
+        evidence: log p(X), which the bounds are below; on request.
         collapsed_bound: E log p(X, T, V, λ) − log q, S summed out.
         augmented_bound: the valid bound that CAVI maximises, S in the model; NaN where factors are not Gamma.
         paper_bound, paper_bound_gap: the paper's printed bound, which is not a valid bound, and its excess; on request.
         held_out: mean log predictive density of the held-out entries; if there are any.
-        k_hat: Pareto k̂ of q as an approximation to the posterior; above 0.7, LOO by its draws is not to be trusted.
-        loo, loo_weight, loo_worst_k, loo_bad_k: log density of samples given the others, by PSIS; weights of
-            `az.compare`; the largest Pareto k, and the number above 0.7.
+        k_hat: Pareto k̂ of q as an approximation to the posterior.
+        loo, loo_weight, loo_worst_k, loo_bad_k: log density of samples given the others, by `leave_one_out`; weights by
+            stacking; the largest Pareto k, and the number above 0.7.
+        conditional_loo, conditional_loo_bad_k: the same by `az.loo`, given the coefficients of each sample; only if it
+            ranks.
         ..._diff: difference from the first row, paired by draw, entry or sample.
         divergence: KL(X ‖ E[T] E[V]) over the observed entries.
         accuracy: accuracy on new samples, by 1-NN among least-squares coefficients; on request.
         components, in_use: K, and the number of components that explain anything (`gsnmf.inference.in_use`).
         sweeps, converged, restarts, optimised: sweeps and convergence of the fit, the number of restarts, and the bound
             that was maximised.
-    by: the ranking measure: "collapsed", "augmented", "held_out" or "loo".
+    by: the ranking measure: "collapsed", "augmented", "held_out", "loo" or "conditional_loo".
     remarks: cautions about the table, in sentences.
     """
 
@@ -129,10 +142,12 @@ def remarks(table: pd.DataFrame, by: str) -> tuple[str, ...]:
     late = table.index[~table["converged"].astype(bool)]
     if len(late):
         said.append(f"Not converged: {_listed(late)}.")
-    if "k_hat" in table:
-        far = table.index[(table["k_hat"] > MAX_K_HAT) | (table["loo_worst_k"] > MAX_K_HAT)]
+    if "loo_worst_k" in table:
+        far = table.index[table["loo_worst_k"] > MAX_K_HAT]
         if len(far):
-            said.append(f"k̂, of q or of samples, is above {MAX_K_HAT} for {_listed(far)}: do not trust LOO there.")
+            said.append(f"Pareto k of some samples is above {MAX_K_HAT} for {_listed(far)}: their LOO is uncertain.")
+    if "conditional_loo" in table:
+        said.append("LOO given the coefficients of each sample, which only this sample determines, is not reliable.")
     return tuple(said)
 
 

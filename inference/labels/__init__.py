@@ -12,7 +12,7 @@ All strategies have the same methods, so that sweep, bound and engine do not dep
     moved(S, old, new)                  Σ x log(M/x) when q(S) is older than the factors
     settle(q, after)                    factors with q(z) at its optimum
     optimum(priors, q)                  factors with q(z) at its optimum where it does not depend on X
-    weigh(X, priors, q, log_ratios)     Σ of the samples' terms when S is summed out, and factors with q(z) at its optimum
+    weigh(X, priors, q, log_ratios)     the terms of samples when S is summed out, and factors with the best q(z)
     temper(beta)                        the strategy while it anneals
     weights_of(q)                       the weight of every row of V
     hold(posterior)                     factors in the layout of sweeps

@@ -1,6 +1,7 @@
 """One table over models: every column is what the library measures, nothing is mixed, and it prints."""
 
 import functools
+import warnings
 
 import jax
 import numpy as np
@@ -10,9 +11,10 @@ from scipy.special import rel_entr
 
 from gsnmf import compare
 from gsnmf.classification.projection import accuracy, nnls
+from gsnmf.comparison.models import stacking_weights
 from gsnmf.comparison.plots import plot_comparison
-from gsnmf.inference import cavi, collapsed_bound, held_out_score, psis, to_arviz
-from gsnmf.inference.arviz_compat import leave_one_out, stacking_weights
+from gsnmf.inference import cavi, collapsed_bound, evidence, held_out_score, leave_one_out, psis, to_arviz
+from gsnmf.inference.arviz_compat import _arviz, arviz_loo
 from gsnmf.inference.diagnostics import log_weights
 from gsnmf.inference.families import LogNormal, Point
 from gsnmf.inference.posterior import Posterior
@@ -67,7 +69,7 @@ def test_columns_are_what_the_library_measures():
         np.testing.assert_allclose(row.held_out, score.mean, rtol=1e-12)
         np.testing.assert_allclose(row.held_out_se, score.error / len(DATA.held_out), rtol=1e-12)
         assert row.k_hat == psis(*problem, **sampled)
-        found = leave_one_out(to_arviz(*problem, **sampled, log_likelihood="sample", posterior_predictive=False))
+        found = leave_one_out(*problem, **sampled)
         np.testing.assert_allclose(row.loo, found.elpd.sum(), rtol=1e-12)
         np.testing.assert_allclose(row.loo_se, found.elpd.std(ddof=1) * np.sqrt(12), rtol=1e-12)
         assert row.loo_worst_k == found.pareto_k.max()
@@ -239,7 +241,10 @@ def point(fit):
         ({"data": as_data(X)}, "expected fits of these data; got for 'weak': expected data with groups"),
         ({"data": X}, "expected Data, as made by as_data"),
         ({"by": "paper"}, "the printed bound exceeds the valid bound by .* it cannot rank models"),
-        ({"by": "elbo"}, "expected by to be one of 'collapsed', 'augmented', 'held_out', 'loo'; got 'elbo'"),
+        (
+            {"by": "elbo"},
+            "expected by to be one of 'collapsed', 'augmented', 'held_out', 'loo', 'conditional_loo'; got 'elbo'",
+        ),
         ({"by": "held_out", "data": SEEN}, "expected two entries or more held out"),
         ({"by": "loo", "loo": False}, "expected loo=True"),
         ({"num_samples": 3}, "expected num_samples to be a whole number ≥ 25; got 3"),
@@ -258,15 +263,51 @@ def test_bad_input_is_refused(options, message):
         compare(models() if callable(models) else models, data, **given)
 
 
-def test_weights_and_pointwise_values_of_both_generations_of_arviz():
-    problem = fitted("weak"), DATA, PRIORS["weak"]
-    draws = to_arviz(*problem, num_samples=DRAWS, log_likelihood="sample", posterior_predictive=False)
-    found = leave_one_out(draws)
-    assert found.elpd.shape == found.pareto_k.shape == (12,)
-    worse = to_arviz(*problem, num_samples=DRAWS, log_likelihood="sample", posterior_predictive=False)
-    worse["log_likelihood"]["X"].values[:] -= 5.0
-    weights = stacking_weights({"a": leave_one_out(worse), "b": found})
-    assert weights["b"] > 0.99
+@pytest.mark.slow
+def test_the_evidence_is_a_column_on_request():
+    """Above both bounds, within 2 standard errors."""
+    found = compare(fits("weak"), DATA, key=KEY, num_samples=DRAWS, loo=False, evidence=True)
+    row, alone = found.table.loc["weak"], evidence(DATA, PRIORS["weak"], key=KEY)
+    assert (row.evidence, row.evidence_se) == alone[:2]
+    assert row.evidence > max(row.collapsed_bound, row.augmented_bound) - 2 * row.evidence_se
+    assert "evidence, log p(X)" in str(found)
+    assert "evidence" not in compared().table
+
+
+def test_stacking_weights_are_those_of_arviz():
+    """Of draws of the conditional form, which `az.compare` takes; the maximum is flat, so to 0.02."""
+    options = {"num_samples": DRAWS, "log_likelihood": "sample", "posterior_predictive": False}
+    found = {name: arviz_loo(to_arviz(fit, DATA, **options)) for name, fit in fits("weak", "plain").items()}
+    assert all(one.elpd.shape == one.pareto_k.shape == (12,) for one in found.values())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of high Pareto k, and of newer pandas
+        theirs = _arviz().compare({name: one.result for name, one in found.items()}, method="stacking")["weight"]
+    ours = stacking_weights(np.array([one.elpd for one in found.values()]))
+    np.testing.assert_allclose(ours, theirs[list(found)], atol=0.02)
+    assert stacking_weights(np.array([[-5.0] * 3, [0.0] * 3]))[1] > 0.99
+
+
+def test_the_conditional_form_ranks_only_under_its_own_name():
+    found = compare(fits("weak", "plain"), DATA, by="conditional_loo", key=KEY, num_samples=DRAWS, loo=False)
+    options = {"key": KEY, "num_samples": DRAWS, "log_likelihood": "sample", "posterior_predictive": False}
+    elpd = {name: arviz_loo(to_arviz(fit, DATA, **options)).elpd.sum() for name, fit in fits("weak", "plain").items()}
+    np.testing.assert_allclose(found.table.conditional_loo, [elpd[name] for name in found.table.index], rtol=1e-12)
+    assert "loo" not in found.table
+    assert any("is not reliable" in remark for remark in found.remarks)
+    assert "conditional_loo" not in compared().table
+
+
+def test_models_without_closed_forms_have_no_loo():
+    import numpyro.distributions as dist
+
+    strange = Priors(dist.HalfNormal(2.0), PRIORS["weak"].coefficients)
+    both = {"gamma": fitted("weak"), "normal": log_normal(fitted("weak"))._replace(priors=strange)}
+    found = compare(both, DATA, num_samples=DRAWS)
+    assert np.isfinite(found.table.loo["gamma"])
+    assert np.isnan(found.table.loo["normal"])
+    assert "loo_weight" not in found.table
+    with pytest.raises(ValueError, match="expected priors with closed forms for by='loo'; got others for normal"):
+        compare(both, DATA, by="loo")
 
 
 def test_fits_of_other_data_are_known_whatever_made_them():

@@ -5,9 +5,10 @@ import numpy as np
 import pytest
 import results
 from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
+from numpyro.infer import MCMC
 
-from gsnmf.inference import Posterior, cavi, mcmc
-from gsnmf.model import Gamma, GroupSparse, Priors, as_data
+from gsnmf.inference import Posterior, cavi, mcmc, to_arviz
+from gsnmf.model import Gamma, GroupSparse, Priors, Problem, as_data
 
 RUNS = {"nuts": mcmc.run_nuts, "gibbs": mcmc.run_gibbs}
 GROUPS = np.array([0, 0, 1, 1, 0, 0, 1, 1])
@@ -231,3 +232,46 @@ def test_chains_start_from_factors_of_any_kind():
         z = mcmc._begin(results.DATA, results.PRIORS, jax.random.key(0), None, results.made(kind), "random", 2).z
         assert {site: x.shape for site, x in z.items()} == {"T": (2, 4, 2), "V": (2, 2, 6), "lam": (2, 2, 2)}
         assert (abs(z["T"][0] - z["T"][1]).max() > 0.01) == (kind != "point")
+
+
+SHORT = {"num_warmup": 2, "num_samples": 6, "num_chains": 2}
+
+
+@pytest.mark.parametrize("name", ["gibbs", pytest.param("nuts", marks=pytest.mark.slow)])
+def test_only_what_is_asked_for_is_kept(name):
+    """The same chains, of which less is stored; the last state is whole, so that a run can be resumed."""
+    everything = draws_of(RUNS[name](DATA, PRIORS, **QUIET, rank=2, **SHORT))
+    keep = {"total": lambda z: (z["T"] @ z["V"]).sum(), "lam": lambda z: z["lam"]}
+    run = RUNS[name](DATA, PRIORS, **QUIET, rank=2, **SHORT, keep=keep)
+    some = draws_of(run)
+    assert some.keys() == keep.keys()
+    np.testing.assert_allclose(some["lam"], everything["lam"], rtol=1e-10)
+    np.testing.assert_allclose(some["total"], (everything["T"] @ everything["V"]).sum((-1, -2)), rtol=1e-10)
+    assert run.last_state.z.keys() == everything.keys()
+    with pytest.raises(ValueError, match=r"collected T and V; got \['lam', 'total'\]"):
+        to_arviz(run, DATA)
+
+
+def test_sites_by_name_are_kept():
+    run = mcmc.run_gibbs(DATA, PRIORS, **QUIET, rank=2, **SHORT, keep=["T", "V"])
+    assert draws_of(run).keys() == {"T", "V"}
+    with pytest.raises(ValueError, match=r"expected draws of shapes .*lam"):
+        to_arviz(run, DATA)
+
+
+@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("keep", ["T", [], {}, ["z"], {"T": 1.0}])
+def test_keep_names_sites_or_functions(name, keep):
+    with pytest.raises(
+        ValueError, match="expected keep to have some of the sites T, V, lam, or functions by name; got"
+    ):
+        RUNS[name](DATA, PRIORS, **QUIET, rank=2, **SHORT, keep=keep)
+
+
+def test_the_kernel_takes_data_that_jax_traces():
+    """NumPyro hands data over as arguments of its compiled program if asked to: then all counts are split alike."""
+    few = as_data(FEW, [0, 0, 1])
+    run = MCMC(mcmc.Gibbs(), num_warmup=0, num_samples=5, jit_model_args=True, progress_bar=False)
+    run.run(jax.random.key(0), Problem(few, PRIORS, 2))
+    T, V = (run.get_samples()[site] for site in "TV")
+    assert np.isfinite(T @ V).all()
