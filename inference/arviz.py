@@ -24,6 +24,7 @@ from .labels.readout import with_drawn_labels
 from .linear_response import linear_response
 from .pointwise import integrated_likelihood, require_integrable
 from .posterior import Fit
+from .results import require_own_data
 
 DIMS: dict[str, tuple] = {
     "T": ("feature", "component"),
@@ -73,7 +74,7 @@ def to_arviz(
         widths: of draws from a variational posterior: "mean_field", from its factors as they are; "linear_response",
             with the covariance of `linear_response`; "corrected", with its corrected means, too. The last two are for
             problems whose Hessian fits in memory, with all labels known (see `LinearResponse.draws`). The attribute
-            `widths` of the result says which they are; those of chains are "exact".
+            `widths` of the result says which they are; those of chains are "exact", those of other draws "as given".
 
     With unlabelled samples the posterior has z too, the index of a group for every sample (a number along `group`), and
     pi, if it has a Dirichlet prior: by group, or by unlabelled sample (dim `unlabelled`) and group. For NUTS, which
@@ -110,7 +111,7 @@ def to_arviz(
         raise ValueError(f"expected widths among {WIDTHS}; got {got}")
     whole("num_samples", num_samples, 1)
     key_draws, key_X = jax.random.split(default_key(key))
-    source = source_of(result, data, priors, num_samples)
+    source, given = source_of(result, data, priors, num_samples), data
     data = source.problem.data if isinstance(data, Problem) else data  # in the precision of the user
     numbers = source.num * source.problem.size * ((log_likelihood == "entry") + posterior_predictive)
     if numbers > NUMBERS:
@@ -121,6 +122,7 @@ def to_arviz(
     if log_likelihood == "integrated":
         require_integrable(source.problem.priors.coefficients)
     if widths != "mean_field":
+        require_own_data(result, given)
         response = linear_response(result, source.problem)
         source = source._replace(
             held=response.draws(num_samples, key=key_draws, corrected=widths == "corrected"), q=None
@@ -237,7 +239,8 @@ def labels(names: np.ndarray) -> np.ndarray:
 
 
 def _attributes(result: Any, widths: str) -> dict[str, str]:
-    attributes = {"widths": "exact" if held_draws(result) is not None else widths}
+    kind = "exact" if is_chains(result) else "as given" if held_draws(result) is not None else widths
+    attributes = {"widths": kind}
     attributes |= {"inference_library": "gsnmf", "inference_library_version": version("gsnmf")}
     if isinstance(result, Fit):
         attributes |= {"bound": result.bound, "message": result.message}

@@ -23,7 +23,7 @@ from ..model.priors import Gamma
 from ..model.types import Array
 from .moments import Transposed
 
-LEAST = 1e-4  # weight of a row below which it has no say in anything
+LEAST = 1e-4  # weight of a row below which it is negligible
 
 
 class Chart(NamedTuple):
@@ -43,7 +43,7 @@ class Chart(NamedTuple):
 
     @property
     def slack(self) -> Array:
-        """1 for coordinates that have no say in anything, 0 for others: to be added to the diagonal of −∇²ℒ."""
+        """1 for coordinates that are negligible, 0 for others: to be added to the diagonal of −∇²ℒ."""
         parts = [jnp.zeros(2 * gamma.a.size) for gamma in self.gammas()]
         rows = jnp.broadcast_to(1 - self.weights[:, None] / self._floored(), self.origin.V.a.shape).ravel()
         parts[1] = jnp.concatenate([rows, rows])

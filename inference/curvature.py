@@ -1,8 +1,8 @@
 """The curvature of a bound at its optimum: solutions of −∇²ℒ x = g, and the log determinant with its gradient.
 
 Coordinates are those of `coordinates`, in which −∇²ℒ has eigenvalues about 1 and below: conjugate gradients need few
-products with it, and no preconditioner. With q(S) fixed it would be the identity; what is below 1 is information that
-the sums S miss.
+products with it, and no preconditioner. Blocks on its diagonal would be the identity if q(S) were fixed; what is below
+1 is information that the counts S, which are not observed, would add.
 """
 
 from __future__ import annotations
@@ -55,11 +55,13 @@ class Solved(NamedTuple):
 
     x: right-hand sides × coordinates.
     steps: the number of products for each.
+    residual: |g − (−∇²ℒ) x| / |g| of each.
     is_convex: whether every direction met was one of positive curvature.
     """
 
     x: Array
     steps: Array
+    residual: Array
     is_convex: Array
 
 
@@ -91,8 +93,8 @@ def conjugate_gradients(kind: str, optimum: Optimum, sides: Array, tol: Array) -
             return x + length * p, r, r + after / square * p, after, n + 1, curvature > 0
 
         begin = jnp.zeros_like(g), g, g, g @ g, jnp.zeros((), int), jnp.ones((), bool)
-        x, _, _, _, n, convex = jax.lax.while_loop(go_on, step, begin)
-        return Solved(x, n, convex)
+        x, _, _, square, n, convex = jax.lax.while_loop(go_on, step, begin)
+        return Solved(x, n, jnp.sqrt(square / jnp.maximum(g @ g, np.finfo(g.dtype).tiny)), convex)
 
     found: Solved = jax.lax.map(one, sides)  # one after another: products of several at once leave the caches
     return found
@@ -289,7 +291,7 @@ def by_priors(kind: str, optimum: Optimum, solved: Array) -> Priors:
         slopes: Priors = jax.grad(along)(optimum.priors)
         return slopes
 
-    found: Priors = jax.vmap(one)(solved)
+    found: Priors = jax.lax.map(one, solved)
     return found
 
 

@@ -16,7 +16,8 @@ value is below log p(X) on average, by about half of its variance.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import jax
@@ -24,6 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import logsumexp
 from scipy.special import gammaln
+from sklearn.exceptions import ConvergenceWarning
 
 from ..model.checks import whole
 from ..model.conjugacy import require_closed_forms
@@ -41,6 +43,7 @@ CHUNK = 20  # stages in one compiled program
 PILOT = 60  # stages of the run that places them
 SPREAD = 1.0  # the variance of log weights at a stage: an effective size of 0.37 of the particles
 FEW = 2**12  # units drawn in vain for one particle that cost less than a group of their own
+APART = 3.0  # standard deviation of filters, in nats, above which they are warned of
 UNITS = 2**22  # counts, or entries of X, of as many particles as are moved at once
 
 
@@ -48,7 +51,8 @@ class Evidence(NamedTuple):
     """An estimate of log p(X).
 
     value: the estimate, from all filters.
-    error: its standard error, by the jackknife over filters; NaN for a single filter.
+    error: its standard error, by the jackknife over filters; NaN for a single filter. If the filters are nats apart,
+        neither can be trusted: a `ConvergenceWarning` says so.
     filters: the estimate of every filter.
     effective: effective sizes, filters × stages, as shares of the particles.
     ancestors: for every filter, how many of its first particles have descendants at the end.
@@ -142,6 +146,8 @@ def upper_evidence(
     >>> bool(abs(z.value + 8.53) < 0.5)  # -8.53 from a million draws of the prior
     True
     """
+    if not isinstance(truth, dict) or any((np.asarray(x) <= 0).any() for site, x in truth.items() if site != "z"):
+        raise ValueError(f"expected the truth as positive values of T, V, ... by site; got {truth!r}")
     rank = int(np.shape(truth["T"])[-1]) if "T" in truth and rank is None else rank
     problem, num_filters = _prepare(data, priors, key, rank, num_particles, num_stages, num_filters)
     shapes = jax.tree.map(jnp.shape, jax.eval_shape(lambda: draw_prior(jax.random.key(0), problem)))
@@ -217,6 +223,13 @@ def _gather(runs: list[Run], stages: np.ndarray, problem: Problem, sign: int) ->
     without = np.array([mean(np.delete(logs, r)) for r in range(R)]) if R > 1 else np.array([np.nan])
     error = float(np.sqrt((R - 1) * ((without - without.mean()) ** 2).mean())) if R > 1 else float("nan")
     effective = np.stack([run.effective for run in runs])
+    if R > 1 and logs.std(ddof=1) > APART:
+        warnings.warn(
+            f"The filters are {np.ptp(logs):.1f} nats apart, from {logs.min():.1f} to {logs.max():.1f}: neither their "
+            "average nor its error can be trusted. Take more particles.",
+            ConvergenceWarning,
+            stacklevel=3,
+        )
     return Evidence(mean(logs), error, logs, effective, np.array([run.ancestors for run in runs]), stages)
 
 
@@ -242,8 +255,11 @@ def _filter(problem: Problem, key: Array, stages: np.ndarray, num_particles: int
     entries = group_counts(problem.data.X, FEW)
     drawn, ahead, back = jax.random.split(key, 3)
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
-    chunks = list(_split(problem, stages, rng))
-    paths = None if truth is None else _backwards(problem, entries, chunks, truth, back)
+    chunks: Iterable[Stage] = _split(problem, stages, rng)
+    paths = None
+    if truth is not None:  # then they are needed twice
+        chunks = list(chunks)
+        paths = _backwards(problem, entries, chunks, truth, back)
     first = None if paths is None else paths[0]
     particles = _begin(problem, jax.random.split(drawn, num_particles), first)
     ancestors = jnp.arange(num_particles)
@@ -366,7 +382,8 @@ def resample(key: Array, weights: Array, keep_first: bool = False) -> Array:
         key: a JAX key.
         weights: of the particles; their sum is 1.
         keep_first: whether to draw given that the first particle is its own first descendant, as in conditional
-            sequential Monte Carlo: u then has a density in proportion to the number of its descendants.
+            sequential Monte Carlo: u then has a density in proportion to the number of its descendants, of which it is
+            any with the same probability (the order of particles matters to systematic resampling).
 
     >>> resample(jax.random.key(0), jnp.array([0.5, 0.0, 0.25, 0.25])).tolist()
     [0, 0, 2, 3]
@@ -382,7 +399,11 @@ def resample(key: Array, weights: Array, keep_first: bool = False) -> Array:
         u = jnp.where(u < edge, u / (fewest + 1), more + (u - edge) / jnp.maximum(fewest, 1))
     places = (jnp.arange(num) + u) / num
     chosen = jnp.clip(jnp.searchsorted(jnp.cumsum(weights), places, side="right"), 0, num - 1)
-    return chosen.at[0].set(0) if keep_first else chosen
+    if not keep_first:
+        return chosen
+    chosen = chosen.at[0].set(0)
+    siblings = (chosen == 0).sum()
+    return jnp.roll(chosen, -jax.random.randint(jax.random.fold_in(key, 1), (), 0, siblings))
 
 
 def _backwards(

@@ -20,7 +20,6 @@ from scipy.special import gammaln, logsumexp
 
 from ..model.checks import whole
 from ..model.data import Data
-from ..model.missing import fingerprint
 from ..model.priors import Gamma, Priors
 from ..model.problem import Problem
 from ..model.types import Array
@@ -30,7 +29,7 @@ from .families import Point
 from .pointwise import integrated_likelihood, require_integrable
 from .posterior import Fit, Posterior
 from .refits import refitter, without
-from .results import factors_of
+from .results import factors_of, require_own_data
 from .starts import check_key
 
 FEWEST = 50  # draws, of which the ten largest weights make the tail of k̂
@@ -71,7 +70,7 @@ class LeaveOneOut(NamedTuple):
     @property
     def unreliable(self) -> np.ndarray:
         """True for samples with k̂ above 0.7."""
-        return np.asarray(self.pareto_k > MAX_K)
+        return ~np.asarray(self.pareto_k <= MAX_K)  # NaN included
 
 
 def leave_one_out(
@@ -95,7 +94,8 @@ def leave_one_out(
         num_integration: draws of v for each sample and draw of T and λ; a quarter of it for refits, as a mean over
             draws needs fewer than a mean of inverses.
         refit: the samples to leave out by fitting again: "all"; True for those with k̂ above 0.7; or False for none. By
-            default "all" for a fit, which `cavi.run` continues without x_τ, and False for chains. True runs chains of
+            default "all" for a fit, which `cavi.run` continues without x_τ (and `cavi.refine`, if it was refined), and
+            False for chains. True runs chains of
             the same length by the same sampler. Or a function of data that hide one sample which returns a result for
             them, such as `lambda part: cavi.run(part, priors, start=fit)`; it is called for all samples of a fit, and
             for those with k̂ above 0.7 of chains.
@@ -119,11 +119,7 @@ def leave_one_out(
     key, key_refit = jax.random.split(default_key(key))
     if refit not in (None, True, False, "all") and not callable(refit):
         raise ValueError(f'expected refit to be "all", True, False or a function of Data; got {refit!r}')
-    if isinstance(result, Fit) and isinstance(data, Data) and result.data not in (None, fingerprint(data)):
-        raise ValueError(
-            f"expected a fit of these data (checksum {fingerprint(data)}); got a fit of other data "
-            f"(checksum {result.data}); fit.posterior is not checked"
-        )
+    require_own_data(result, data)
     source = checked_source(result, data, priors, num_samples)
     seen, N = observed_samples(source.problem.data), source.problem.data.num_samples
     if N < 2:
@@ -133,7 +129,7 @@ def leave_one_out(
     columns = np.zeros((len(Left._fields), N))
     if not every:
         columns[:, seen] = _weigh(source, key, sizes, np.nonzero(seen)[0])
-    refitted = np.zeros(N, bool) if again is None else seen if every else columns[1] > MAX_K
+    refitted = np.zeros(N, bool) if again is None else seen if every else ~(columns[1] <= MAX_K)
     if again is not None:
         for n in np.nonzero(refitted)[0].tolist():
             part = checked_source(again(without(source.problem.data, n)), source.problem.data, None, num_samples)

@@ -71,8 +71,9 @@ def linear_response(
             one of `cavi.run`. Factors must be Gamma.
         data: the data that it was fitted to.
         priors: by default those of the fit.
-        tol: the relative residual at which conjugate gradients stop: a standard deviation is then exact to about its
-            square. Not used for small problems, whose Hessian is factorised.
+        tol: the relative residual at which conjugate gradients stop. The error of a variance is of the second order in
+            it, those of covariances and sensitivities of the first. Not used for small problems, whose Hessian is
+            factorised.
 
     Functions f take a `Posterior` and return a number or an array, written with the `mean` and `log_mean` of its
     factors. For a function of several means, such as a proportion, the width is that of its linearisation.
@@ -83,7 +84,8 @@ def linear_response(
         rate        lambda q: q.lam.log_mean
         profile     lambda q: q.T.mean[:, 0] / q.T.mean[:, 0].sum()
 
-    Widths belong to the mode that the fit is in; permutations of equal components are other modes.
+    Widths belong to the mode that the fit is in; permutations of equal components are other modes. Hyperparameters that
+    were learned are taken as fixed.
 
     >>> from gsnmf.inference import cavi
     >>> from gsnmf.model import Gamma, Priors, as_data
@@ -155,7 +157,7 @@ class LinearResponse:
         return np.asarray(np.sqrt(np.maximum(np.concatenate(variances), 0)).reshape(values.shape))
 
     def mean_field_sd(self, f: Statistic) -> np.ndarray:
-        """Return the standard deviation of f that the mean field claims, as if its factors were independent."""
+        """Return the standard deviation of f in the mean field, as if its factors were independent; linearised, too."""
         values, pull = self._linearised(f)
         blocks = self._blocks(values)
         return np.concatenate([np.linalg.norm(self._slopes(values, pull, *b), axis=1) for b in blocks]).reshape(
@@ -228,7 +230,7 @@ class LinearResponse:
     def log_evidence(self) -> float:
         """Return ℒ − ½ log det(−∇²ℒ), relative to the Fisher information of q: about log p(X), and not a bound.
 
-        It knows the mode of the fit only: for exact values and errors see `evidence`.
+        It is that of the fit's mode alone: for exact values and errors see `evidence`.
         """
         self._require_correction()
         value = objective(self.bound, *self._optimum[:2], self._optimum.around.origin)
@@ -257,11 +259,12 @@ class LinearResponse:
         num_logs = self.problem.rank
         seed = np.asarray(jax.random.bits(key, (4,), np.uint32))
         normal = np.random.default_rng(seed).standard_normal((num_samples, self.size))
-        moved = self._factor.half(normal) @ self._slopes(values, pull, 0, values.size).T
+        moves = self._factor.half(normal)
+        moved = np.concatenate([moves @ self._slopes(values, pull, *block).T for block in self._blocks(values)], axis=1)
         plain, sd = np.asarray(values, float), self.sd(both)
         mean = self.mean(both, corrected=True) if corrected else plain
         positive = within("positive", plain[:-num_logs], mean[:-num_logs])
-        z = moved[:, :-num_logs] / sd[:-num_logs]
+        z = moved[:, :-num_logs] / np.maximum(sd[:-num_logs], np.finfo(float).tiny)
         gammas = quantiles_of_normals(z, positive, sd[:-num_logs])
         q = self._optimum.around.origin.posterior
         return sites(gammas, mean[-num_logs:] + moved[:, -num_logs:], q, moving)
@@ -316,6 +319,8 @@ class LinearResponse:
         slopes = np.asarray(jax.vmap(pull)(units.reshape(-1, *values.shape)), float)
         if not np.isfinite(slopes).all():
             raise ValueError("expected f to have finite derivatives at the optimum; got NaN or infinity")
+        if slopes.size and not slopes.any():
+            raise ValueError("expected f to depend on the factors, and not by steps; got derivatives of 0")
         return slopes
 
     def _blocks(self, values: Array) -> list[tuple[int, int]]:
@@ -341,6 +346,13 @@ class LinearResponse:
         if not np.asarray(found.is_convex).all():
             raise ValueError(_NOT_AN_OPTIMUM)
         self.num_products += int(np.asarray(found.steps).sum())
+        left = float(np.asarray(found.residual).max())
+        if left > self._tol:
+            warnings.warn(
+                f"Conjugate gradients stopped at a relative residual of {left:.1g}, above tol = {self._tol:g}.",
+                ConvergenceWarning,
+                stacklevel=5,
+            )
         return np.asarray(np.asarray(found.x, float)[: len(slopes)] * lengths)
 
     def _warn_of_shift(self, slopes: np.ndarray, solved: np.ndarray) -> None:

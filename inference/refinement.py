@@ -133,17 +133,21 @@ def refine(
     ('collapsed', True)
     """
     whole("max_steps", max_steps, 1)
+    if tol is not None and (isinstance(tol, bool) or not isinstance(tol, (int, float)) or not 0 <= tol < 1):
+        raise ValueError(f"expected tol to be None or a number from 0 to 1; got {tol!r}")
     if not isinstance(fit, Fit):
         raise ValueError(f"expected a Fit, as returned by cavi.run; got {type(fit).__name__}")
     problem, seen, chart = prepared(fit, data, priors, "refining")
     around = Around(seen, problem.priors, chart)
     state, trace = _begin(around), [np.zeros(0)]
+    if not np.isfinite(state.value):
+        raise ValueError(f"expected a fit with finite factors; got one whose objective is {float(state.value)}")
 
     def so_far(message: str) -> Fit:
         elbo = np.concatenate(trace)
         posterior = _settled(around, state.u).posterior
         found = {"posterior": posterior, "elbo": elbo, "num_steps": len(elbo), "bound": "collapsed"}
-        return fit._replace(**found, converged=int(state.stop) > 0, message=message)
+        return fit._replace(**found, converged=int(state.stop) == 1, message=message)
 
     while int(state.stop) == 0 and (done := sum(map(len, trace))) < max_steps:
         state, record, n = _advance(around, state, 0.0 if tol is None else tol, min(CHUNK, max_steps - done))

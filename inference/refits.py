@@ -20,14 +20,20 @@ from .warning import quiet
 
 
 def without(data: Data, n: int) -> Data:
-    """Return the data with one sample hidden: an exact posterior is then that of the other samples."""
+    """Return the data with one sample hidden: an exact posterior is then that of the other samples.
+
+    A mean field still has a q(v) of the hidden sample, and its q(λ) a shape that is larger by 1, hence narrower.
+    """
     seen = np.ones(data.X.shape, bool) if data.mask is None else np.array(data.mask, bool)
     seen[:, n] = False
     return data._replace(X=blank(data.X, seen), mask=seen.astype(data.X.dtype))
 
 
 def refitter(result: Any, source: Source, key: Array) -> Callable[[Data], Any]:
-    """Return a function that fits other data from where a result ended, by its own algorithm."""
+    """Return a function that fits other data from where a result ended.
+
+    Fits are continued by `cavi.run`, and refined ones by `cavi.refine` after it; chains by their own sampler.
+    """
     _, priors, rank = source.problem
     if source.held is None:
         q = factors_of(result)
@@ -36,7 +42,8 @@ def refitter(result: Any, source: Source, key: Array) -> Callable[[Data], Any]:
 
         def fit(data: Data) -> Fit:
             with quiet():
-                return cavi.run(data, priors, key=key, start=begin, rank=rank)
+                found = cavi.run(data, priors, key=key, start=begin, rank=rank)
+                return cavi.refine(found, data) if gamma and getattr(result, "bound", None) == "collapsed" else found
 
         return fit
     if not isinstance(result, mcmc.Chains):

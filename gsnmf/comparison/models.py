@@ -24,7 +24,9 @@ from ..inference.results import divergence
 from ..inference.starts import check_key
 from ..model import Data, Gamma, GroupSparse
 from ..model.checks import whole
+from ..model.conjugacy import require_closed_forms
 from ..model.missing import with_nan
+from ..model.problem import require_counts
 from .checks import Candidate, Trial, can_refit, check_by, check_model, check_test, has_held_out, named
 from .summary import RANKED, Comparison, arranged, remarks
 
@@ -90,6 +92,10 @@ def compare(
     without = [str(name) for name, some in models.items() if not can_refit(some[0])]
     if by == "loo" and without:
         raise ValueError(f"expected priors with closed forms for by='loo'; got others for {', '.join(without)}")
+    if evidence:
+        require_counts(data)
+        for some in models.values():
+            require_closed_forms(some[0].problem.priors, "the evidence")
     draws: dict[str, Any] = {"key": key, "num_samples": num_samples}
     rows, terms = {}, {}
     for name, some in models.items():

@@ -1,3 +1,5 @@
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -172,3 +174,36 @@ def test_bad_input(name):
 def test_a_truth_of_other_shapes():
     with pytest.raises(ValueError, match=r"expected the truth to have sites of shapes .*lam.*; got \{'T': \(2, 2\)\}"):
         upper_evidence(CASES["labels"], PRIORS, {"T": np.ones((2, 2))}, key=KEY)
+
+
+def test_the_kept_particle_is_any_of_its_siblings():
+    """A filter of two states by its own code of resampling: E[p/Ẑ] is 1, as conditional filters must have it.
+
+    If the kept path were always the first of its siblings, the mean would be 0.990 here, ten standard errors below.
+    """
+    stages, num, repeats = 5, 5, 20_000
+    likelihood, move = np.array([0.9, 0.2]), np.array([[0.8, 0.2], [0.3, 0.7]])
+    exact = np.array([0.5, 0.5])
+    for _ in range(stages):
+        exact = (exact * likelihood) @ move
+    # paths of (z_0, ..., z_stages) given all observations, by enumeration
+    paths = np.array(list(itertools.product((0, 1), repeat=stages + 1)))
+    steps = [likelihood[paths[:, n]] * move[paths[:, n], paths[:, n + 1]] for n in range(stages)]
+    p = 0.5 * np.prod(steps, axis=0)
+    assert p.sum() == pytest.approx(exact.sum())
+
+    def one(key):
+        keys = jax.random.split(key, stages + 2)
+        path = jnp.asarray(paths)[jax.random.choice(keys[0], len(paths), p=jnp.asarray(p / p.sum()))]
+        z = jax.random.bernoulli(keys[1], 0.5, (num,)).astype(int).at[0].set(path[0])
+        total = 0.0
+        for n in range(stages):
+            weights = jnp.asarray(likelihood)[z]
+            total += jnp.log(weights.mean())
+            chosen = resample(keys[n + 2], weights / weights.sum(), keep_first=True)
+            u = jax.random.uniform(jax.random.fold_in(keys[n + 2], 7), (num,))
+            z = (u < jnp.asarray(move)[z[chosen], 1]).astype(int).at[0].set(path[n + 1])
+        return jnp.exp(-total)
+
+    inverse = np.asarray(jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(0), repeats))) * p.sum()
+    assert abs(inverse.mean() - 1) < 4.5 * inverse.std() / np.sqrt(repeats)  # one failure in 10⁵ seeds

@@ -224,8 +224,8 @@ def point(fit):
         ({"num_integration": 3}, "expected num_integration to be a whole number ≥ 16; got 3"),
         ({"refit": "some"}, "expected refit to be \"all\", True, False or a function of Data; got 'some'"),
         ({"key": 1}, "expected key to be a JAX key"),
-        ({"data": other}, r"expected a fit of these data .checksum \d+.; got a fit of other data"),
-        ({"data": lambda: as_data(np.ones((2, 7)))}, "expected a fit of these data"),
+        ({"data": other}, r"expected the data of the fit, checksum \d+; got data of checksum \d+"),
+        ({"data": lambda: as_data(np.ones((2, 7)))}, "expected the data of the fit"),
     ],
 )
 def test_bad_input_is_refused(change, message):

@@ -240,6 +240,8 @@ def test_bad_input_is_refused():
         response.sd(lambda q: jnp.argmax(q.T.mean))
     with pytest.raises(ValueError, match=r"expected f to have finite derivatives at the optimum; got NaN or infinity"):
         response.sd(lambda q: jnp.sqrt(q.T.mean[0, 0] * 0))
+    with pytest.raises(ValueError, match=r"expected f to depend on the factors, and not by steps; got derivatives of 0"):
+        response.sd(lambda q: jnp.round(q.T.mean))
     with pytest.raises(ValueError, match=r"expected prob between 0 and 1; got 90"):
         response.interval(total, 90)
     with pytest.raises(ValueError, match=r"expected support to be one of 'real', 'positive', 'unit'; got 'log'"):

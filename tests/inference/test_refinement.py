@@ -113,6 +113,11 @@ def test_bad_input_is_refused():
         cavi.refine(fit.posterior, data)
     with pytest.raises(ValueError, match=r"expected max_steps"):
         cavi.refine(fit, data, max_steps=0)
+    with pytest.raises(ValueError, match=r"expected tol to be None or a number from 0 to 1; got -1"):
+        cavi.refine(fit, data, tol=-1)
+    broken = fit.posterior._replace(T=fit.posterior.T._replace(a=fit.posterior.T.a * np.nan))
+    with pytest.raises(ValueError, match=r"expected a fit with finite factors; got one whose objective is nan"):
+        cavi.refine(fit._replace(posterior=broken), data)
     with pytest.raises(ValueError, match=r"expected the data of the fit, checksum \d+"):
         cavi.refine(fit, data._replace(X=data.X + 1))
 
