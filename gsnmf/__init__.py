@@ -9,6 +9,7 @@ from .moved import forward_moved_modules
 
 if TYPE_CHECKING:
     from .comparison import Choice, choose_rank, compare, plot_comparison, plot_rank_choice
+    from .drawing.sensitivity import sensitivity_plot, sensitivity_table
     from .estimator import GroupSparseNMF
     from .reporting import report
 
@@ -22,6 +23,8 @@ __all__ = [
     "plot_comparison",
     "plot_rank_choice",
     "report",
+    "sensitivity_plot",
+    "sensitivity_table",
 ]
 
 _WHERE = {
@@ -32,6 +35,8 @@ _WHERE = {
     "plot_comparison": "comparison",
     "plot_rank_choice": "comparison",
     "report": "reporting",
+    "sensitivity_plot": "drawing.sensitivity",
+    "sensitivity_table": "drawing.sensitivity",
 }
 forward_moved_modules()
 

@@ -6,6 +6,7 @@ from typing import Any, Self
 
 import jax
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_array
@@ -22,10 +23,11 @@ from .classification.prediction import (
     temperature_on_training,
     transduced,
 )
-from .classification.restarts import Recipe, draw_seeds
-from .inference import cavi, in_use
+from .classification.restarts import Recipe, draw_seeds, labelled
+from .inference import LinearResponse, cavi, in_use, linear_response
 from .inference.defaults import ACCELERATE, INIT, LAM_START, MAX_STEPS, TOL
 from .inference.results import divergence
+from .intervals import PROB, REFINING, largest_features, profiles, proportion_intervals, proportions, rows_of
 from .model import Priors, as_data
 from .model.defaults import A_T, B_T, PER_GROUP, PRIOR, SCALE
 from .model.units import unit_of
@@ -204,6 +206,7 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         plan = LearningPlan(recipe, keys, *how)
         found, self._memory = learn(plan, matrix, index, getattr(self, "classes_", None))
         kept = found.fits[found.best]
+        self._fit, self._index = kept, index
         if self.select == "validation":
             self.validation_scores_ = found.scores
         self.best_restart_, self.bounds_ = found.best, found.bounds
@@ -267,6 +270,82 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         if self.calibrate is None or self.temperature_ is None or self.predict_by != self._calibrated_for:
             return shares_of(scores, self.predict_by)
         return calibrated(scores, self.predict_by, self.temperature_)
+
+    def linear_response(self, X: ArrayLike, *, refine: bool = True) -> LinearResponse:
+        """Return an object that answers for widths and sensitivities of functions of the posterior.
+
+        Args:
+            X: the training samples, as they were given to `fit`; others are refused.
+            refine: whether to continue the fit with S summed out first (`cavi.refine`), which removes most of its bias.
+        """
+        check_is_fitted(self)
+        data = labelled(self._new(X), self._index)
+        return linear_response(cavi.refine(self._fit, data, **REFINING) if refine else self._fit, data)
+
+    def top_features(
+        self,
+        X: ArrayLike | LinearResponse,
+        n_features: int = 10,
+        *,
+        prob: float = PROB,
+        refine: bool = True,
+        corrected: bool = False,
+    ) -> pd.DataFrame:
+        """Return the largest features of every component, as proportions t/Σt of the component, with intervals.
+
+        Args:
+            X: the training samples, or what `linear_response` returned for them, so that its work is done once.
+            n_features: number of features of each component.
+            prob: probability of the intervals.
+            refine: as in `linear_response`.
+            corrected: whether to correct the means as well; for small problems with all labels known.
+
+        Returns a table with columns component, feature, mean, lower, upper, sd, by linear response, and mean_field_sd,
+        which ignores that factors depend on each other.
+        """
+        response = self._response(X, refine)
+        f, i = largest_features(response.mean(lambda q: q.T.mean), n_features)
+        table = proportion_intervals(response, profiles(f, i), prob, corrected=corrected)
+        names = getattr(self, "feature_names_in_", np.arange(self.n_features_in_))
+        return pd.concat([pd.DataFrame({"component": i, "feature": names[f]}), table], axis=1)
+
+    def proportions(
+        self,
+        X: ArrayLike | LinearResponse,
+        samples: ArrayLike | None = None,
+        *,
+        prob: float = PROB,
+        refine: bool = True,
+        corrected: bool = False,
+    ) -> pd.DataFrame:
+        """Return each component's proportion of the expected counts of training samples, with intervals.
+
+        Args:
+            X: as in `top_features`.
+            samples: row numbers of training samples; all by default.
+            prob: as in `top_features`.
+            refine: as in `top_features`.
+            corrected: as in `top_features`.
+
+        Returns a table with columns sample, the row number, and component; the others are those of `top_features`.
+        """
+        check_is_fitted(self)
+        rows = rows_of(samples, self.posterior_.V.mean.shape[1])
+        response = self._response(X, refine)
+        n, i = np.repeat(rows, self.n_components_), np.tile(np.arange(self.n_components_), len(rows))
+        table = proportion_intervals(response, proportions(i, n), prob, corrected=corrected)
+        return pd.concat([pd.DataFrame({"sample": n, "component": i}), table], axis=1)
+
+    def _response(self, X: ArrayLike | LinearResponse, refine: bool) -> LinearResponse:
+        check_is_fitted(self)
+        if not isinstance(X, LinearResponse):
+            return self.linear_response(X, refine=refine)
+        F, N = X.problem.data.X.shape
+        if (F, N, X.problem.rank) != (*map(len, (self.components_.T, self.posterior_.V.mean.T)), self.n_components_):
+            raise ValueError(
+                f"expected what linear_response of this estimator returned; got one of {F} features × {N} samples"
+            )
+        return X
 
     def _scores(self, X: ArrayLike) -> NDArray[np.float64]:
         check_is_fitted(self)

@@ -19,8 +19,9 @@ from ..model.problem import Problem
 from ..model.types import Array
 from .alignment import align_draws, blocks
 from .arviz_compat import gather
-from .draws import AXIS, all_draws, batch, cut_batches, default_key, is_chains, sampler_stats, source_of
+from .draws import AXIS, all_draws, batch, cut_batches, default_key, held_draws, is_chains, sampler_stats, source_of
 from .labels.readout import with_drawn_labels
+from .linear_response import linear_response
 from .pointwise import integrated_likelihood, require_integrable
 from .posterior import Fit
 
@@ -34,6 +35,7 @@ DIMS: dict[str, tuple] = {
 LIKELIHOODS = ("entry", "sample", "integrated", None)
 NUM_INTEGRATION = 256  # draws of v for each integrated likelihood
 ALIGN = ("chain", "draw", None)
+WIDTHS = ("mean_field", "linear_response", "corrected")
 NUMBERS = 2**29  # at most in the groups of the size of X: some gigabytes
 
 
@@ -48,6 +50,7 @@ def to_arviz(
     posterior_predictive: bool = True,
     align: str | None = "chain",
     reference: Any = None,
+    widths: str = "mean_field",
 ) -> Any:
     """Return a result of any algorithm as ArviZ's InferenceData (0.23) or DataTree (1.x).
 
@@ -67,6 +70,10 @@ def to_arviz(
         align: put the components of every "chain", or of every "draw", in the order of the reference; None leaves them.
         reference: a `Fit`, `Posterior` or draws, as in `align`. None for the first chain: then a variational result,
             which is one chain, stays as it is.
+        widths: of draws from a variational posterior: "mean_field", from its factors as they are; "linear_response",
+            with the covariance of `linear_response`; "corrected", with its corrected means, too. The last two are for
+            problems whose Hessian fits in memory, with all labels known (see `LinearResponse.draws`). The attribute
+            `widths` of the result says which they are; those of chains are "exact".
 
     With unlabelled samples the posterior has z too, the index of a group for every sample (a number along `group`), and
     pi, if it has a Dirichlet prior: by group, or by unlabelled sample (dim `unlabelled`) and group. For NUTS, which
@@ -98,6 +105,9 @@ def to_arviz(
         raise ValueError(
             f"expected log_likelihood among {LIKELIHOODS} and align among {ALIGN}; got {log_likelihood!r} and {align!r}"
         )
+    if widths not in WIDTHS or (widths != "mean_field" and held_draws(result) is not None):
+        got = repr(widths) if widths not in WIDTHS else f"{widths!r} for draws, whose widths are their own"
+        raise ValueError(f"expected widths among {WIDTHS}; got {got}")
     whole("num_samples", num_samples, 1)
     key_draws, key_X = jax.random.split(default_key(key))
     source = source_of(result, data, priors, num_samples)
@@ -110,6 +120,11 @@ def to_arviz(
         )
     if log_likelihood == "integrated":
         require_integrable(source.problem.priors.coefficients)
+    if widths != "mean_field":
+        response = linear_response(result, source.problem)
+        source = source._replace(
+            held=response.draws(num_samples, key=key_draws, corrected=widths == "corrected"), q=None
+        )
     draws, stats = all_draws(source, key_draws), sampler_stats(result) or _trace(result)
     draws = with_drawn_labels(draws, source.problem, key=jax.random.fold_in(key_draws, 1))
     if align is not None and (reference is not None or is_chains(result)):
@@ -128,7 +143,9 @@ def to_arviz(
     def dataset(variables: dict[str, tuple], coords: dict[str, Any] = coords) -> Any:
         used = {dim for dims, _ in variables.values() for dim in dims}
         used |= {name for name, values in coords.items() if isinstance(values, tuple)}  # of a dim with another name
-        return xarray.Dataset(variables, {d: values for d, values in coords.items() if d in used}, _attributes(result))
+        return xarray.Dataset(
+            variables, {d: values for d, values in coords.items() if d in used}, _attributes(result, widths)
+        )
 
     axes = {**DIMS, "lam": source.problem.priors.coefficients.axes}
     if "pi" in draws:
@@ -219,8 +236,9 @@ def labels(names: np.ndarray) -> np.ndarray:
     return np.asarray([str(name.tolist() if isinstance(name, np.ndarray) else name) for name in names])
 
 
-def _attributes(result: Any) -> dict[str, str]:
-    attributes = {"inference_library": "gsnmf", "inference_library_version": version("gsnmf")}
+def _attributes(result: Any, widths: str) -> dict[str, str]:
+    attributes = {"widths": "exact" if held_draws(result) is not None else widths}
+    attributes |= {"inference_library": "gsnmf", "inference_library_version": version("gsnmf")}
     if isinstance(result, Fit):
         attributes |= {"bound": result.bound, "message": result.message}
     return attributes

@@ -21,7 +21,8 @@ from ..model.special import polygamma
 from ..model.types import Array
 from .coordinates import Chart, information_of_shape
 from .observations import Observations
-from .refinement import objective
+from .posterior import Posterior
+from .refinement import objective, with_best_labels
 
 MOST = 5000  # products at most for one block of right-hand sides
 BATCH = 64  # directions at once
@@ -93,7 +94,8 @@ def conjugate_gradients(kind: str, optimum: Optimum, sides: Array, tol: Array) -
         x, _, _, _, n, convex = jax.lax.while_loop(go_on, step, begin)
         return Solved(x, n, convex)
 
-    return jax.vmap(one)(sides)
+    found: Solved = jax.lax.map(one, sides)  # one after another: products of several at once leave the caches
+    return found
 
 
 @partial(jax.jit, static_argnames="kind")
@@ -255,6 +257,25 @@ def _third(kind: str, optimum: Optimum, ways: Array) -> Array:
 def curved(f: Callable[[Array], Array], u: Array, w: Array) -> Array:
     """Return the second derivative of f at u along w."""
     return jax.jvp(lambda u: jax.jvp(f, (u,), (w,))[1], (u,), (w,))[1]
+
+
+def as_statistic(f: Callable[[Posterior], Any], kind: str, optimum: Optimum, u: Array) -> Array:
+    """Return f of the factors at these coordinates, with q(z) at its optimum."""
+    data, priors, around = optimum
+    q = around.at(u)
+    if hasattr(q.labels, "z"):
+        q = with_best_labels(kind, data, priors, q)
+    return jnp.asarray(f(q.posterior))
+
+
+@partial(jax.jit, static_argnames=("f", "kind"))
+def bend(f: Callable[[Posterior], Any], kind: str, optimum: Optimum, ways: Array) -> Array:
+    """Return Σ_j of the second derivatives of f along w_j at the optimum."""
+
+    def of(u: Array) -> Array:
+        return as_statistic(f, kind, optimum, u)
+
+    return jax.vmap(lambda w: curved(of, optimum.zero, w))(ways).sum(axis=0)
 
 
 @partial(jax.jit, static_argnames="kind")

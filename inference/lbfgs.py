@@ -1,7 +1,10 @@
 """L-BFGS, compiled: for a smooth function whose curvature is about the same in all directions.
 
 Line searches halve the step until it raises the function by at least a ten-thousandth of what its slope promises
-(Armijo). Pairs of steps and gradients that would spoil the curvature are left out.
+(Armijo). Near the optimum the rise drowns in the rounding of the function, but not in that of its gradient: then the
+slope along the step decides, which must not have turned round (Hager and Zhang, 2005), and the run ends when half of
+the promised rise, which is what a step of Newton's method gains, is small. Pairs of steps and gradients that would
+spoil the curvature are left out.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ..model.types import Array
 
@@ -27,7 +31,7 @@ class Ascent(NamedTuple):
     slope: its gradient.
     steps: past steps, MEMORY × coordinates, the last one last.
     bends: the changes of minus the gradient that went with them.
-    stop: 1 when the tolerance was met, 2 when the last step did not raise the function, else 0.
+    stop: 1 when the tolerance was met, 2 when no step could raise the function, else 0.
     """
 
     u: Array
@@ -53,7 +57,7 @@ def advance(
     Args:
         f: returns its value and gradient.
         state: to go on from.
-        tol: the relative change of f in one step below which the run ends.
+        tol: the rise that a step promises, relative to f, below which the run ends.
         limit: the number of steps.
         most: the largest limit, which is compiled.
     """
@@ -76,14 +80,16 @@ def _step(f: Callable[[Array], tuple[Array, Array]], state: Ascent, tol: Array) 
     promise = way @ state.slope
     way = jnp.where(promise > 0, way, state.slope)
     promise = jnp.where(promise > 0, promise, state.slope @ state.slope)
+    rounding = 8 * np.finfo(way.dtype).eps * jnp.abs(state.value)
     # Before anything is known of the curvature, a step of length 1 at most: the coordinates are of that order.
     known = (state.bends[-1] @ state.steps[-1]) > 0
     length = jnp.where(known, 1, 1 / jnp.maximum(1, jnp.sqrt(promise))).astype(way.dtype)
 
     def too_long(search: tuple[Any, ...]) -> Array:
         length, value, slope, n = search
-        rises = (value >= state.value + ENOUGH * length * promise) & jnp.isfinite(slope).all()
-        return ~rises & (n < HALVINGS)
+        rises = value >= state.value + ENOUGH * length * promise
+        level = (jnp.abs(value - state.value) <= rounding) & (way @ slope >= -(1 - 2 * ENOUGH) * promise)
+        return ~((rises | level) & jnp.isfinite(slope).all()) & (n < HALVINGS)
 
     def halve(search: tuple[Any, ...]) -> tuple[Any, ...]:
         length, _, _, n = search
@@ -98,9 +104,11 @@ def _step(f: Callable[[Array], tuple[Array, Array]], state: Ascent, tol: Array) 
     def remembered(old: Array, new: Array) -> Array:
         return jnp.where(keep, jnp.concatenate([old[1:], new[None]]), old)
 
-    rise = value - state.value
-    stop = jnp.where(rise <= 0, 2, (rise <= tol * jnp.abs(value)).astype(int))
-    after = Ascent(state.u + step, value, slope, remembered(state.steps, step), remembered(state.bends, bend), stop)
+    after = Ascent(
+        state.u + step, value, slope, remembered(state.steps, step), remembered(state.bends, bend), state.stop
+    )
+    gain = direction(after) @ slope / 2
+    after = after._replace(stop=(gain <= tol * jnp.abs(value)).astype(int))
     stay = state._replace(stop=jnp.full((), 2))
     found_state: Ascent = jax.tree.map(lambda x, y: jnp.where(failed, x, y), stay, after)
     return found_state

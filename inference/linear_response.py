@@ -34,16 +34,17 @@ from ..model.types import Array
 from .curvature import (
     Factorised,
     Optimum,
+    as_statistic,
+    bend,
     by_priors,
     conjugate_gradients,
-    curved,
     factorised,
     fluctuation,
     fluctuation_slope,
     slope,
 )
 from .posterior import Fit, Posterior
-from .refinement import objective, prepared, with_best_labels
+from .refinement import objective, prepared
 from .response_draws import quantiles_of_normals, scale_free, sites
 from .starts import check_key
 from .supports import SUPPORTS, within
@@ -307,10 +308,7 @@ class LinearResponse:
 
     def _of(self, f: Statistic) -> Callable[[Array], Array]:
         """Return f as a function of the coordinates."""
-        data, priors, around = self._optimum
-        if self.problem.data.num_unlabelled == 0:
-            return lambda u: jnp.asarray(f(around.at(u).posterior))
-        return lambda u: jnp.asarray(f(with_best_labels(self.bound, data, priors, around.at(u)).posterior))
+        return lambda u: as_statistic(f, self.bound, self._optimum, u)
 
     def _slopes(self, values: Array, pull: Callable[[Array], Array], begin: int, end: int) -> np.ndarray:
         """Return the gradients of entries begin to end of f, entries × coordinates."""
@@ -337,12 +335,13 @@ class LinearResponse:
 
     def _iterated(self, slopes: np.ndarray) -> np.ndarray:
         number = 1 << (len(slopes) - 1).bit_length()  # few sizes: every one is compiled
-        sides = np.concatenate([slopes, np.zeros((number - len(slopes), self.size))])
+        lengths = np.maximum(np.linalg.norm(slopes, axis=1, keepdims=True), np.finfo(float).tiny)
+        sides = np.concatenate([slopes / lengths, np.zeros((number - len(slopes), self.size))])
         found = conjugate_gradients(self.bound, self._optimum, jnp.asarray(sides, self.problem.dtype), self._tol)
         if not np.asarray(found.is_convex).all():
             raise ValueError(_NOT_AN_OPTIMUM)
         self.num_products += int(np.asarray(found.steps).sum())
-        return np.asarray(found.x, float)[: len(slopes)]
+        return np.asarray(np.asarray(found.x, float)[: len(slopes)] * lengths)
 
     def _warn_of_shift(self, slopes: np.ndarray, solved: np.ndarray) -> None:
         sd = np.sqrt(np.maximum((slopes * solved).sum(axis=1), np.finfo(float).tiny))
@@ -357,7 +356,6 @@ class LinearResponse:
 
     def _bend(self, f: Statistic) -> np.ndarray:
         """Return ½ tr((−∇²ℒ)⁻¹ ∇²f) = ½ Σ_j of second derivatives along wⱼ, Σ_j wⱼ wⱼᵀ = (−∇²ℒ)⁻¹."""
-        of, zero = self._of(f), self._optimum.zero
-        along = jax.jit(lambda ways: jax.vmap(lambda w: curved(of, zero, w))(ways).sum(axis=0))
-        parts = (along(jnp.asarray(ways, zero.dtype)) for ways in self._factor.directions())
+        dtype = self.problem.dtype
+        parts = (bend(f, self.bound, self._optimum, jnp.asarray(w, dtype)) for w in self._factor.directions())
         return 0.5 * np.asarray(sum(np.asarray(part, float) for part in parts))

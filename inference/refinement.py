@@ -36,7 +36,7 @@ CHUNK = 25  # steps between returns to the host: progress, Ctrl-C, checkpoints
 ENDINGS = (
     "All steps were made before the tolerance was met.",
     "The tolerance was met.",
-    "The objective no longer rose beyond its rounding.",
+    "No step could raise the objective.",
 )
 
 
@@ -117,8 +117,7 @@ def refine(
         data: the data that it was fitted to.
         priors: by default those of the fit.
         max_steps: steps of L-BFGS at most; each takes about the time of three sweeps.
-        tol: stop when the objective changes by less than this, relatively, in one step; None for all steps. It stops
-            earlier if the objective no longer rises beyond its rounding, as in single precision.
+        tol: stop when the next step promises a rise of the objective below this, relatively; None for all steps.
         callback: called with the `Fit` so far every 25 steps, for progress and checkpoints.
 
     Returns a `Fit` whose `bound` is "collapsed". Its `elbo`, the objective after every step, is close to the collapsed

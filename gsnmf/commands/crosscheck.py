@@ -13,10 +13,12 @@ CROSSCHECK_EXAMPLES = f"""examples:
 {CROSSCHECK_EXAMPLE}
   gsnmf crosscheck counts.csv --labels classes.csv --per-group 1 --draws 2000 --out crosscheck
 
-The algorithms are coordinate ascent in closed form (CAVI), stochastic gradients (SVI), Hamiltonian Monte Carlo (NUTS)
-and conjugate sampling (Gibbs). Each has its own initialisation, from samples of the groups if there are labels, except
-that the chains of NUTS start at draws from CAVI's posterior. The quantities compared do not depend on the order and
-scale of components. Without FILE the problem is drawn from the model: 12 features × 18 samples in three groups.
+The algorithms are coordinate ascent in closed form (CAVI), the same continued with S summed out, with means and widths
+corrected by linear response (refined), stochastic gradients (SVI), Hamiltonian Monte Carlo (NUTS) and conjugate
+sampling (Gibbs). Each has its own initialisation, from samples of the groups if there are labels, except that refined
+continues CAVI, and the chains of NUTS start at draws from CAVI's posterior. The quantities compared do not depend on
+the order and scale of components. Without FILE the problem is drawn from the model: 12 features × 18 samples in three
+groups.
 
 {FILES}
 If X has fractions, Gibbs is left out. The folder gets crosscheck.csv, crosscheck.json, marginals.png and forest.png.
@@ -32,8 +34,8 @@ def add_crosscheck(commands: Any, **common: Any) -> None:
     """
     crosscheck = commands.add_parser(
         "crosscheck",
-        help="compare four algorithms on the same problem",
-        description="Run CAVI, SVI, NUTS and Gibbs on one small problem; print and draw how far they agree.",
+        help="compare five algorithms on the same problem",
+        description="Run CAVI, refined CAVI, SVI, NUTS and Gibbs on one small problem; show how far they agree.",
         epilog=CROSSCHECK_EXAMPLES,
         **common,
     )

@@ -50,6 +50,12 @@ def add_report(commands: Any, **common: Any) -> None:
     report.add_argument(
         "--khat", action="store_true", help="also draw from the posterior to estimate k̂, which takes longer"
     )
+    report.add_argument(
+        "--without-widths",
+        action="store_true",
+        help="leave out the intervals of components' top features and of their proportions in samples, which continue "
+        "the fit by cavi.refine and take up to half a minute; large problems leave them out in any case",
+    )
 
 
 def _report(arguments: argparse.Namespace) -> int:
@@ -79,6 +85,7 @@ def _report(arguments: argparse.Namespace) -> int:
         path=out,
         seconds=saved.seconds,
         khat=arguments.khat,
+        widths=not arguments.without_widths,
     )
     print(f"Saved in {out} ({len(page.encode()) / 1e6:.1f} MB): open it in a browser")
     root = round(data.num_features**0.5)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 # Okabe and Ito's colours, which colour-blind readers can tell apart; dashes for print in black and white.
 STYLES: dict[str, dict[str, Any]] = {
     "CAVI": {"color": "#D55E00", "linestyle": "-"},
+    "refined": {"color": "#CC79A7", "linestyle": "-"},
     "SVI": {"color": "#E69F00", "linestyle": (0, (4, 1.5))},
     "NUTS": {"color": "#0072B2", "linestyle": "-"},
     "Gibbs": {"color": "#009E73", "linestyle": (0, (4, 1.5))},

@@ -24,6 +24,7 @@ LARGE = 50  # times the work of the default problem, from which on there is a wa
 COLUMNS = {
     "augmented": ("augmented bound", "{:,.1f}"),
     "collapsed": ("collapsed bound", "{:,.1f}"),
+    "log_evidence": ("log evidence ≈", "{:,.1f}"),
     "k_hat": ("k̂", "{:.2f}"),
     "r_hat": ("R-hat", "{:.3f}"),
     "ess_bulk": ("bulk ESS", "{:,.0f}"),
@@ -33,6 +34,7 @@ COLUMNS = {
 }
 READING = """\
 Bounds: the augmented bound has the latent counts in the model, the collapsed bound sums them out: not comparable.
+Log evidence ≈: the refined bound with Gaussian fluctuations around its optimum: about log p(X), and not a bound.
 R-hat, ESS: of the worst invariant. ESS/s: bulk ESS per second. Seconds: compilation and warm-up included."""
 
 
@@ -140,8 +142,12 @@ def cautions(found: Crosscheck) -> list[str]:
         if answer.fit is not None:
             if not answer.fit.converged:
                 said.append(f"WARNING: {name} did not converge. {answer.fit.message}")
+            if answer.note and answer.widths == "linear response":
+                said.append(f"WARNING: {name}: {answer.note}")
             if not row["k_hat"] <= MAX_K_HAT:
-                said.append(f"k̂ of {name} is {row['k_hat']:.2f}, above {MAX_K_HAT}: weights cannot correct its draws.")
+                said.append(
+                    f"k̂ of {name} is {row['k_hat']:.2f}, above {MAX_K_HAT}: weights cannot correct draws of its q."
+                )
             continue
         if not row["r_hat"] <= MAX_R_HAT:
             worst = titles[str(own["r_hat"].fillna(math.inf).idxmax())]
@@ -159,15 +165,38 @@ def cautions(found: Crosscheck) -> list[str]:
     return said
 
 
+def kinds_of_width(found: Crosscheck) -> list[str]:
+    """Return sentences on the kind of every algorithm's standard deviations.
+
+    "mean field": as if T, V and λ were independent. "linear response": corrected. "exact": of a sampler.
+    """
+    said = {
+        "mean field": "the mean field's, which ignores that factors depend on each other",
+        "linear response": "corrected by linear response, as are the means",
+        "exact": "exact up to Monte Carlo error",
+    }
+    parts = []
+    for kind, words in said.items():
+        names = [name for name, answer in found.answers.items() if answer.widths == kind]
+        if names:
+            parts.append(f"the widths of {' and '.join(names)} are {words}")
+    joined = "; ".join(parts)
+    lines = [f"{joined[:1].upper()}{joined[1:]}."]
+    for name, answer in found.answers.items():
+        if answer.note and answer.widths == "mean field":
+            lines.append(f"{name} has the draws of its mean field, not corrected ones: {answer.note}.")
+    return lines
+
+
 def sentences(found: Crosscheck) -> list[str]:
     """Return all sentences of the report, one line each."""
     summary, to = found.summary, found.reference
-    lines = []
-    for name in ("CAVI", "SVI"):
+    lines = kinds_of_width(found)
+    for name in (name for name in ("CAVI", "refined", "SVI") if name in found.answers):
         own = summary.loc[name]
         ratios, shifts = ({q.title: own[column][q.name] for q in found.invariants} for column in ("sd_ratio", "shift"))
         lines.append(overall(ratios, of=name, to=to))
-        if name == "CAVI":
+        if name != "SVI":
             lines += [f"  {narrowness(t, ratios[t], shifts[t], of=name, to=to)}" for t in ratios]
     lines += agreement(summary, {q.name: q.title for q in found.invariants})
     return lines + cautions(found)

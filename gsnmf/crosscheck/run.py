@@ -1,4 +1,4 @@
-"""Cross-check of four algorithms by the same invariants of one small problem."""
+"""Cross-check of five algorithms by the same invariants of one small problem."""
 
 from __future__ import annotations
 
@@ -18,14 +18,17 @@ from ..inference import Fit, cavi, collapsed_bound, mcmc, psis, svi, to_arviz
 from ..inference.alignment import blocks
 from ..inference.arviz_compat import dataset, diagnose
 from ..inference.warning import quiet
+from ..intervals import REFINING
 from ..model import Data, Gamma, GroupSparse, Priors, as_data, label_driven
 from ..model.checks import whole
 from ..model.problem import Problem, has_counts
 from ..model.types import Array
+from .corrected import Corrected, corrected_draws
 from .invariants import Invariant, choose, evaluate, own_groups
 
 HOW = {
     "CAVI": "closed-form coordinate ascent, with its own initialisation",
+    "refined": "CAVI continued with S summed out, its means and widths corrected by linear response",
     "SVI": "stochastic gradients for the same Gamma family, with its own initialisation",
     "NUTS": "No-U-Turn sampler on the marginal model, chains from draws of CAVI's posterior",
     "Gibbs": "conjugate sampler on the augmented model, chains with their own initialisations",
@@ -43,12 +46,18 @@ class Answer(NamedTuple):
     seconds: time of the algorithm itself, compilation and warm-up included.
     fit: the fit of a variational algorithm; None for chains.
     divergences: number of divergent transitions of NUTS, after warm-up.
+    widths: kind of the draws' standard deviations, "mean field", "linear response" or "exact" up to Monte Carlo error.
+    log_evidence: about log p(X), by linear response; NaN for others.
+    note: what went wrong with corrected draws; empty if nothing did.
     """
 
     draws: dict[str, np.ndarray]
     seconds: float
     fit: Fit | None
     divergences: int = 0
+    widths: str = "exact"
+    log_evidence: float = np.nan
+    note: str = ""
 
 
 class Crosscheck(NamedTuple):
@@ -58,8 +67,8 @@ class Crosscheck(NamedTuple):
     answers: results by algorithm.
     summary: a row for every algorithm and invariant: mean, sd, quantiles, mcse, r_hat, ess_bulk, ess_tail, and sd_ratio
         and shift, the standard deviation and the distance of the mean in units of the reference's deviation.
-    diagnostics: a row for every algorithm: bounds, k_hat, r_hat, ess_bulk, ess_tail and ess_per_second of its worst
-        invariant, seconds.
+    diagnostics: a row for every algorithm: bounds, log_evidence, k_hat, seconds, and r_hat, ess_bulk, ess_tail and
+        ess_per_second of its worst invariant.
     reference: the algorithm that the others are compared with: Gibbs, or NUTS where X has fractions.
     """
 
@@ -104,7 +113,7 @@ def crosscheck(
     announce: Callable[[str], object] = lambda line: None,
     progress_bar: bool = False,
 ) -> Crosscheck:
-    """Run all four algorithms, without Gibbs where X has fractions, and compare their posteriors of invariants.
+    """Run all algorithms, without Gibbs where X has fractions, and compare their posteriors of invariants.
 
     Args:
         data: as made by `as_data`; small, or NUTS takes hours.
@@ -129,11 +138,13 @@ def crosscheck(
     for number, name in enumerate(names, 1):
         announce(f"{number} of {len(names)}: {name}, {HOW[name]}")
         begin = time.perf_counter()
-        start = found["CAVI"][0] if name == "NUTS" else None
+        start = found["CAVI"][0] if name in ("refined", "NUTS") else None
         options: dict[str, Any] = {"key": keys[name], "rank": K, "init": init, "start": start}
         options |= {"lam_start": lam_start} if name == "CAVI" else {}
         result = _run(name, data, priors, options, draws, chains, progress_bar)
         jax.block_until_ready(result.posterior if isinstance(result, Fit) else result.get_samples())  # type: ignore[no-untyped-call]  # NumPyro's
+        if name == "refined" and isinstance(result, Fit):
+            corrected = corrected_draws(result, problem, draws * chains, keys[name])
         found[name] = result, time.perf_counter() - begin
     announce("comparing")
     fit = found["CAVI"][0]
@@ -143,10 +154,14 @@ def crosscheck(
     reading: dict[str, Any] = {"key": keys["draws"], "num_samples": draws * chains, "align": align, "reference": fit}
     answers = {}
     for name, (result, seconds) in found.items():
-        tree = to_arviz(result, problem, log_likelihood=None, posterior_predictive=False, **reading)
+        better = corrected if name == "refined" else Corrected(None)
+        drawn = result if better.draws is None else better.draws
+        tree = to_arviz(drawn, problem, log_likelihood=None, posterior_predictive=False, **reading)
         diverging = int(tree["sample_stats"]["diverging"].sum()) if name == "NUTS" else 0
         values = evaluate(dataset(tree, "posterior"), asked)
-        answers[name] = Answer(values, seconds, result if isinstance(result, Fit) else None, diverging)
+        fitted = result if isinstance(result, Fit) else None
+        widths = "exact" if fitted is None else "mean field" if better.draws is None else "linear response"
+        answers[name] = Answer(values, seconds, fitted, diverging, widths, *better[1:])
     reference = names[-1]
     summary = summarise({name: answer.draws for name, answer in answers.items()}, reference)
     return Crosscheck(asked, answers, summary, _diagnose(answers, summary, problem, keys["bounds"]), reference)
@@ -161,9 +176,11 @@ def _run(
         "num_chains": chains,
         "progress_bar": progress_bar,
     }
-    with quiet():  # the report has the sentence, and the four are compared whatever components are in use
+    with quiet():  # the report has the sentence, and all are compared whatever components are in use
         if name == "CAVI":
             return cavi.run(data, priors, max_steps=2000, tol=1e-7, **options)
+        if name == "refined":
+            return cavi.refine(options["start"], data, priors, **REFINING)
         if name == "SVI":
             return svi.run(
                 data, priors, optimizer=Adam(STEP_SIZE), num_steps=GRADIENT_STEPS, progress_bar=progress_bar, **options
@@ -201,6 +218,7 @@ def _diagnose(answers: dict[str, Answer], summary: pd.DataFrame, problem: Proble
     rows = {}
     for name, answer in answers.items():
         own, row = summary.loc[name], dict.fromkeys(["augmented", "collapsed", "collapsed_error", "k_hat"], np.nan)
+        row["log_evidence"] = answer.log_evidence
         if answer.fit is not None:
             bound = collapsed_bound(answer.fit, problem, key=key, num_samples=4000)
             row |= {"collapsed": bound.value, "collapsed_error": bound.error}
@@ -246,7 +264,7 @@ def run_crosscheck(
     if warning:
         announce(warning)
     if not has_counts(data):
-        announce("X has fractions, which Gibbs cannot allocate: three algorithms remain, and NUTS is the reference")
+        announce("X has fractions, which Gibbs cannot allocate: the others remain, and NUTS is the reference")
     options: dict[str, Any] = {"draws": draws, "chains": chains, "init": init, "lam_start": lam_start}
     found = crosscheck(
         data,

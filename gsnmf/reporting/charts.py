@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from .markup import Html, number, percent, shorten, tag
+
+if TYPE_CHECKING:
+    from .widths import Width
 
 WIDTH, HEIGHT, TOP, RIGHT, BOTTOM = 400, 226, 10, 12, 42  # of a chart, and the room around its axes
 POINTS = 500  # points of a trace that are drawn
@@ -94,21 +97,39 @@ def histogram(values: NDArray[np.float64]) -> Html:
     return _chart([*axes.draw("value of an entry above 0", whole), *bars], label)
 
 
-def named_bars(names: Sequence[str], values: Sequence[float], words: Sequence[str], tips: Sequence[str]) -> Html:
-    """Draw bars with their names, one below the other."""
-    top = max(values, default=0) or 1.0
+def named_bars(
+    names: Sequence[str],
+    values: Sequence[float],
+    words: Sequence[str],
+    tips: Sequence[str],
+    ranges: Sequence[Width | None] | None = None,
+) -> Html:
+    """Draw bars with their names, one below the other, with intervals on them where there are any."""
+    wide = [None] * len(values) if ranges is None else ranges
+    top = max([*values, *(x for width in wide if width is not None for x in width)], default=0) or 1.0
     rows = [
         tag(
             "div",
             tag("span", shorten(name, 26), class_="name"),
-            tag("span", tag("i", style=f"width:{100 * value / top:.1f}%"), class_="track"),
+            tag("span", tag("i", style=f"width:{100 * value / top:.1f}%"), _whiskers(width, top), class_="track"),
             tag("span", word, class_="value"),
             class_="bar-row",
             data_tip=tip,
         )
-        for name, value, word, tip in zip(names, values, words, tips, strict=True)
+        for name, value, word, tip, width in zip(names, values, words, tips, wide, strict=True)
     ]
     return tag("div", rows, class_="bars")
+
+
+def _whiskers(width: Width | None, top: float) -> list[Html]:
+    """Draw the mean field's interval, pale, the corrected one over it, and the mean of the refined fit."""
+    if width is None:
+        return []
+    ends = {"own": (width.own_low, width.own_high), "range": (width.low, width.high), "dot": (width.mean, width.mean)}
+    return [
+        tag("b", class_=name, style=f"left:{100 * low / top:.1f}%;width:{100 * (high - low) / top:.1f}%")
+        for name, (low, high) in ends.items()
+    ]
 
 
 def trace(elbo: NDArray[np.float64], what: str, unit: str) -> tuple[Html, dict[str, list[float]]]:

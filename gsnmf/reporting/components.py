@@ -14,7 +14,6 @@ from .markup import Html, number, percent, shorten, tag
 from .pictures import component_picture
 from .summary import MOST, PROB, Summary
 
-TOP_FEATURES = 8
 SMALLEST = 0.05  # side of a Hinton diagram's square, of its cell's, below which it is left out
 ROOM = 1034  # pixels for the columns of a Hinton diagram before it scrolls
 
@@ -58,12 +57,13 @@ def gallery(s: Summary, pictures: Pictures) -> Html:
 
 def top_features(s: Summary, k: int) -> Html:
     """Return the features with the largest E[t] of a component, as proportions of its sum."""
-    t = s.T[:, k]
-    best = np.argsort(-t, kind="stable")[: min(TOP_FEATURES, len(t))]
+    t, best = s.T[:, k], s.top_features(k)
     shares = t[best] / (t.sum() or 1)
     names = [str(s.data.names.feature[f]) for f in best]
-    tips = [f"{name}: E[t] = {number(t[f])}" for name, f in zip(names, best, strict=True)]
-    return named_bars(names, shares.tolist(), [percent(share) for share in shares], tips)
+    more = ["" if s.widths is None else s.widths.tip("feature", int(f), k) for f in best]
+    tips = [f"{name}: E[t] = {number(t[f])}{tip}" for name, f, tip in zip(names, best, more, strict=True)]
+    ranges = [s.width("feature", int(f), k) for f in best]
+    return named_bars(names, shares.tolist(), [percent(share) for share in shares], tips, ranges)
 
 
 def hinton(s: Summary, matrix: NDArray[Any], what: str, pictures: Pictures, name: str) -> Html:
@@ -180,11 +180,17 @@ def table(s: Summary) -> Html:
     """Return a table of the numbers shown in the pictures."""
     lam = s.lam if s.lam is not None and s.lam_axes[0] == "component" and s.lam_axes[1] != "sample" else None
     heads = ["component", "in use", "proportion of ΣTV"]
+    wide = s.width("total", 0, 0) is not None
+    heads += [f"{percent(PROB)} interval", "mean field's"] if wide else []
     heads += [] if s.means is None else ["class", "mean v there"]
     heads += [] if lam is None else ["E[λ]" if lam.mean.shape[1] == 1 else "E[λ] there", f"{percent(PROB)} interval"]
     rows = []
     for k in range(s.rank):
         cells: list[Any] = [k, "yes" if s.used[k] else "no", percent(s.share[k])]
+        width = s.width("total", k, 0)
+        if width is not None:
+            ends = (width.low, width.high), (width.own_low, width.own_high)
+            cells += [f"{percent(low)} to {percent(high)}" for low, high in ends]
         c = 0 if s.home is None or (lam is not None and lam.mean.shape[1] == 1) else s.home[k]
         if s.means is not None and s.home is not None:
             cells += [s.belongs(k), number(s.means[s.home[k], k])]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+from collections.abc import Sequence
 from typing import Any
 
 VOID = ("br", "img", "input", "meta")
@@ -54,6 +55,11 @@ def embed(value: Any) -> Html:
     """Encode a value as JSON for a script element, so that nothing in it can end that element."""
     text = json.dumps(value, separators=(",", ":"), allow_nan=False)
     return Html(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
+
+
+def commas(parts: Sequence[Html]) -> list[Any]:
+    """Return elements with commas between them."""
+    return [x for part in parts for x in (", ", part)][1:]
 
 
 def number(value: float) -> str:

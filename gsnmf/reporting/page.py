@@ -24,6 +24,7 @@ from .charts import trace
 from .markup import Html, embed, escape, percent, tag
 from .pictures import as_pictures, symbols
 from .summary import PROB, Summary, examples, guesses, summarise
+from .widths import MARKS, Widths, find_widths
 
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 LIGHT = 0.2  # images with a smaller proportion of zeros are not strokes on paper: their large values are shown light
@@ -39,6 +40,7 @@ def report(
     path: PathLike | None = None,
     seconds: float | None = None,
     khat: bool = False,
+    widths: bool = True,
 ) -> str:
     """Make a self-contained HTML page about a fit, without any network requests.
 
@@ -52,6 +54,8 @@ def report(
         path: a file to which the page is also written.
         seconds: duration of the fit, to be shown on the page.
         khat: whether to draw from q for k̂, which takes as long as a thousand evaluations of the model.
+        widths: whether to show intervals of components' top features and of samples' proportions, by linear response
+            on the refined fit; the page says so if they would take too long.
 
     Returns the page.
 
@@ -68,6 +72,8 @@ def report(
     pixels = None if image_shape is None else pixels_of(image_shape, data.num_features)
     k = psis_of(fit, data, priors) if khat else None
     s = summarise(fit, data, priors)
+    if widths:
+        s = s._replace(widths=_widths(s, pixels is None))
     page = _fill(title, {"tiles": sections.tiles(s)} | _body(s, pixels, seconds, k))
     if path is not None:
         _write(Path(path), page)
@@ -86,6 +92,14 @@ def _check(fit: Any, data: Any) -> None:
         )
     if not (np.isfinite(T).all() and np.isfinite(V).all()):
         raise ValueError(f"expected a fit whose factors are finite; got a failed fit: {fit.message}")
+
+
+def _widths(s: Summary, listed: bool) -> Widths:
+    """Return the intervals of everything that the page shows; features only if they are listed."""
+    features = [(int(f), k) for k in range(s.rank) for f in s.top_features(k)] if listed else []
+    typical, worst = examples(s)
+    shown = dict.fromkeys(typical + worst)
+    return find_widths(s, features, [(int(k), n) for n in shown for k in s.made_of(n)[0]])
 
 
 def psis_of(fit: Fit, data: Data, priors: Priors | None) -> float:
@@ -143,6 +157,8 @@ def _components(s: Summary, pictures: components.Pictures, lam: Html | None, can
         else "The features with the largest E[t] of each component, as proportions of its Σ t"
     )
     dead = "A component is dead if the counts allocated to it are less than half of those it is expected to cause. "
+    if pictures is None and s.widths is not None:
+        dead += s.widths.note + (MARKS if s.widths.found else "")
     blocks = [
         components.controls(s, pictures),
         _block(

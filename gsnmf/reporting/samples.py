@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.special import entr
 
 from .components import Pictures
-from .markup import Html, number, percent, shorten, tag
+from .markup import Html, commas, number, percent, shorten, tag
 from .pictures import component_picture, picture_image
 from .summary import Guesses, Summary
 
@@ -28,6 +28,9 @@ def reconstruction_section(s: Summary, draw: Any, pictures: Pictures, shown: tup
             class_="quiet",
         )
     ]
+    if s.widths is not None:
+        said = "" if not s.widths.found else " Hover over a component's proportion for the mean field's interval."
+        parts.append(tag("p", f"{s.widths.note}{said}", class_="quiet"))
     cards = []
     for n in dict.fromkeys(typical + worst):
         poor = n in worst and n not in typical
@@ -35,12 +38,17 @@ def reconstruction_section(s: Summary, draw: Any, pictures: Pictures, shown: tup
     return [*parts, tag("div", cards, class_="examples" if pictures is not None else "examples wide")]
 
 
-def _made_of(s: Summary, n: int, most: int = 4) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
-    """Return the components that explain most of a sample, and their proportions of it."""
-    parts = s.T.sum(axis=0) * s.V[:, n]
-    best = np.argsort(-parts, kind="stable")[:most]
-    shares = parts[best] / (parts.sum() or 1)
-    return best[shares >= 0.02], shares[shares >= 0.02]
+def _span(s: Summary, k: int, n: int) -> str:
+    """Return the interval of a component's proportion of a sample in percent; empty if it is not known."""
+    width = s.width("sample", int(k), int(n))
+    if width is None:
+        return ""
+    low, high = f"{100 * width.low:.0f}", f"{100 * width.high:.0f}"
+    return f"{low}–{high}" if low != high else ""
+
+
+def _tip(s: Summary, k: int, n: int) -> str:
+    return "" if s.widths is None else s.widths.tip("sample", int(k), int(n))
 
 
 def _head(s: Summary, n: int, worst: bool) -> Html:
@@ -62,13 +70,14 @@ def _pair(s: Summary, n: int, pictures_of: Any, pictures: NDArray[np.floating], 
         tag("div", picture_image(picture, top, f"sample {name}, {what}"), tag("small", what))
         for picture, what in ((x, "x"), (m, "E[T] E[V]"))
     ]
-    best, shares = _made_of(s, n)
+    best, shares = s.made_of(n)
     made = [
         tag(
             "div",
             component_picture(int(k), pictures, f"component {k}"),
             tag("small", f"{100 * share:.0f} %"),
-            data_tip=f"component {k}: {percent(share)} of this sample",
+            tag("small", _span(s, k, n), class_="span") if _span(s, k, n) else "",
+            data_tip=f"component {k}: {percent(share)} of this sample{_tip(s, k, n)}",
         )
         for k, share in zip(best, shares, strict=True)
     ]
@@ -98,8 +107,15 @@ def _bars(s: Summary, n: int, worst: bool) -> Html:
                 data_tip=tip,
             )
         )
-    made = ", ".join(f"{k} ({percent(share)})" for k, share in zip(*_made_of(s, n), strict=True))
-    note = tag("p", f"Bars: x; points: E[T] E[V]. Components: {made}.", class_="quiet small")
+    made = [
+        tag(
+            "span",
+            f"{k} ({percent(share)}{_span(s, k, n) and f', {_span(s, k, n)} %'})",
+            data_tip=f"component {k}{_tip(s, k, n)}",
+        )
+        for k, share in zip(*s.made_of(n), strict=True)
+    ]
+    note = tag("p", "Bars: x; points: E[T] E[V]. Components: ", commas(made), ".", class_="quiet small")
     return tag("figure", _head(s, n, worst), tag("div", rows, class_="bars"), note, class_="example")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,9 @@ from ..inference.families import Correlated, LogNormal
 from ..model import Data, Gamma, Priors
 from ..model.missing import with_nan
 from ..model.priors import canonical
+
+if TYPE_CHECKING:
+    from .widths import Width, Widths
 
 PROB = 0.9  # probability of the intervals
 MOST = 2000  # samples that are classified, and that a heat map draws
@@ -61,6 +64,7 @@ class Summary(NamedTuple):
     misfit: KL(x ‖ TV) of every sample.
     lam: mean and interval of λ; None for a family without λ.
     lam_axes: names of the rows and columns of λ.
+    widths: intervals of proportions; None if they were not asked for.
     """
 
     fit: Fit
@@ -79,6 +83,7 @@ class Summary(NamedTuple):
     misfit: NDArray[np.float64]
     lam: Interval | None
     lam_axes: tuple[str, str]
+    widths: Widths | None = None
 
     @property
     def groups(self) -> list[str]:
@@ -97,6 +102,21 @@ class Summary(NamedTuple):
             return np.full(self.data.num_samples, -1)
         index: NDArray[np.intp] = self.membership.argmax(axis=1)
         return index
+
+    def width(self, *key: Any) -> Width | None:
+        """Return the interval of a proportion (see `Widths`), if it is known."""
+        return None if self.widths is None else self.widths.found.get(key)
+
+    def top_features(self, component: int, most: int = 8) -> NDArray[np.intp]:
+        """Return the features with the largest E[t] of a component."""
+        return np.argsort(-self.T[:, component], kind="stable")[:most]
+
+    def made_of(self, sample: int, most: int = 4) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+        """Return the components that explain most of a sample, and their proportions of it."""
+        parts = self.T.sum(axis=0) * self.V[:, sample]
+        best = np.argsort(-parts, kind="stable")[:most]
+        shares = parts[best] / (parts.sum() or 1)
+        return best[shares >= 0.02], shares[shares >= 0.02]
 
     def belongs(self, component: int) -> str:
         """Return the name of the component's group; empty without groups."""

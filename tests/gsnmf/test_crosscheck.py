@@ -18,11 +18,13 @@ from gsnmf.crosscheck import invariants
 from gsnmf.crosscheck import plots as crosscheck_plots
 from gsnmf.crosscheck import report as crosscheck_report
 from gsnmf.crosscheck import run as crosscheck
+from gsnmf.crosscheck.corrected import Corrected, corrected_draws
 from gsnmf.crosscheck.invariants import choose, evaluate, own_groups
 from gsnmf.crosscheck.report import agreement, cautions, narrowness, overall, plus_minus, sentences, size_warning, table
 from gsnmf.crosscheck.run import HOW, Answer, Crosscheck, example, summarise
-from gsnmf.inference import Fit, Posterior, cavi, mcmc
+from gsnmf.inference import Fit, LinearResponse, Posterior, cavi, linear_response, mcmc
 from gsnmf.model import Gamma, GroupSparse, Priors, as_data
+from gsnmf.model.problem import Problem
 
 FILES = {"crosscheck.csv", "crosscheck.json", "forest.png", "marginals.png"}
 GROUPED = {"total", "largest", "log_likelihood", "peak", "own_share", "log_rate"}
@@ -157,9 +159,14 @@ def found(made, fit=None, divergences=0):
     asked = [invariants.Invariant(name, f"{name}!", f"the {name}", None) for name in ("one", "two")]
     fits = {
         "CAVI": fit or Fit(None, np.array([-9.0]), 1, True, "Done."),
+        "refined": Fit(None, [], 1, True, "", "collapsed"),
         "SVI": Fit(None, [], 1, True, "", "collapsed"),
     }
-    answers = {name: Answer(x, 2.0, fits.get(name), divergences * (name == "NUTS")) for name, x in made.items()}
+    kinds = {"CAVI": "mean field", "refined": "linear response", "SVI": "mean field"}
+    answers = {
+        name: Answer(x, 2.0, fits.get(name), divergences * (name == "NUTS"), kinds.get(name, "exact"))
+        for name, x in made.items()
+    }
     rows = {}
     for name in made:
         own = summary.loc[name]
@@ -168,6 +175,7 @@ def found(made, fit=None, divergences=0):
             "augmented": -1234.5 if name == "CAVI" else math.nan,
             "collapsed": -1200.0 if q else math.nan,
             "collapsed_error": 0.3 if q else math.nan,
+            "log_evidence": -1190.0 if name == "refined" else math.nan,
             "k_hat": 0.9 if name == "CAVI" else 0.5 if q else math.nan,
             "r_hat": own["r_hat"].max(),
             "ess_bulk": own["ess_bulk"].min(),
@@ -199,7 +207,7 @@ def test_summary_and_agreement():
 
 
 def test_cautions():
-    assert cautions(found(independent())) == ["k̂ of CAVI is 0.90, above 0.7: weights cannot correct its draws."]
+    assert cautions(found(independent())) == ["k̂ of CAVI is 0.90, above 0.7: weights cannot correct draws of its q."]
     made = independent()
     made["NUTS"]["two"][0] += 1.0  # a chain of its own
     made["Gibbs"]["one"][:] = np.cumsum(made["Gibbs"]["one"] - 10, axis=1)  # a random walk
@@ -218,16 +226,63 @@ def test_table_and_sentences():
     lines = printed.splitlines()
     assert max(map(len, lines)) <= 120
     assert [line.split()[0] for line in lines if line[:1].strip()] == [*HOW, *HOW]
-    cavi_row = lines[-4]
+    cavi_row = lines[-5]
     assert "-1,234.5" in cavi_row
     assert "-1,200.0 ± 0.3" in cavi_row
     assert "augmented bound" in printed
     assert "collapsed bound" in printed
-    assert lines[-1].count("–") == 3  # no bounds and no k̂ of chains
+    assert lines[-1].count("–") == 4  # no bounds, no evidence and no k̂ of chains
+    assert "-1,190.0" in lines[-4]
+    assert not any("-1,190.0" in line for line in lines[-3:])
     said = sentences(found(independent()))
     first = "Compared with Gibbs, CAVI is too narrow on 2 of 2 invariants, too wide on 0; narrowest on the "
-    assert said[0].startswith(first)
-    assert said[1].startswith("  CAVI's standard deviation of the one is 0.5")
+    assert said[0].startswith("The widths of CAVI and SVI are the mean field's, ")
+    assert "; the widths of refined are corrected by linear response, as are the means; " in said[0]
+    assert said[0].endswith("the widths of NUTS and Gibbs are exact up to Monte Carlo error.")
+    assert said[1].startswith(first)
+    assert said[2].startswith("  CAVI's standard deviation of the one is 0.5")
+    assert said[4].startswith(first.replace("CAVI", "refined"))
+    assert said[5].startswith("  refined's standard deviation of the one is 0.5")
+
+
+def test_what_is_not_corrected_is_said():
+    check = found(independent())
+    refined = check.answers["refined"]
+    plain = check._replace(answers=check.answers | {"refined": refined._replace(widths="mean field", note="no room")})
+    assert "refined has the draws of its mean field, not corrected ones: no room." in sentences(plain)
+    assert sentences(plain)[0].startswith("The widths of CAVI and refined and SVI are the mean field's")
+    late = check._replace(answers=check.answers | {"refined": refined._replace(note="The fit is not there.")})
+    assert "WARNING: refined: The fit is not there." in sentences(late)
+
+
+def test_corrected_draws_where_they_can_be_had(monkeypatch):
+    """Mean and width of 4000 draws are those of linear response: here the correction is 12 Monte Carlo errors."""
+    data, priors = (
+        as_data(np.array([[9, 2, 5], [1, 7, 4]])),
+        Priors(Gamma(1.0, 1.0), Gamma(np.array([[1.0], [2.0]]), 3.0)),
+    )
+    problem = Problem(data, priors)
+    fit = cavi.run(data, priors, key=jax.random.key(0), max_steps=2000, tol=1e-13)
+    found = corrected_draws(fit, problem, 4000, jax.random.key(1))
+    counts = found.draws["V"][:, :, 0, 0] * found.draws["T"][..., 0].sum(-1)
+    response = linear_response(fit, problem)
+
+    def f(q):
+        return q.V.mean[0, 0] * q.T.mean[:, 0].sum()
+
+    mean, error = response.mean(f, corrected=True), counts.std() / 4000**0.5
+    assert counts.shape == (1, 4000)
+    assert abs(counts.mean() - mean) < 4 * error
+    assert abs(response.mean(f) - mean) > 8 * error
+    assert counts.std() == pytest.approx(response.sd(f), rel=0.06)  # 1/√8000 = 1.1 %, more for a skewed distribution
+    assert found.log_evidence == pytest.approx(response.log_evidence())
+    assert found.note == ""
+    monkeypatch.setattr(LinearResponse, "is_dense", False)
+    large = corrected_draws(fit, problem, 4, jax.random.key(1))
+    assert large.draws is None
+    assert large.note == "the Hessian of 20 coordinates does not fit in memory"
+    unknown = Problem(as_data(data.X, ["a", "b", None]), Priors(Gamma(1.0, 1.0), GroupSparse(Gamma(2.0, 1.0))), 1)
+    assert corrected_draws(fit, unknown, 4, jax.random.key(1)).note == "draws need all labels, and 1 are unknown"
 
 
 def test_size_warning():
@@ -268,7 +323,7 @@ def test_command(tmp_path, monkeypatch, capsys):
     assert cli.main(["crosscheck", "--draws", "50", "--chains", "2", *out]) == 0
     captured = capsys.readouterr()
     for number, name in enumerate(HOW, 1):
-        assert f"gsnmf: {number} of 4: {name}, " in captured.err
+        assert f"gsnmf: {number} of 5: {name}, " in captured.err
     assert "12 features × 18 samples, 3 groups, 3 components, drawn from the model (seed 1)" in captured.out
     assert "CAVI's standard deviation of the total Σ TV is " in captured.out
     assert "WARNING: NUTS has an ESS of" in captured.out
@@ -288,6 +343,9 @@ def test_command(tmp_path, monkeypatch, capsys):
     diagnostics = content["diagnostics"]
     assert diagnostics["CAVI"]["augmented"] < diagnostics["CAVI"]["collapsed"]
     assert diagnostics["SVI"]["augmented"] is None
+    # The bound is at most log p(X), and so is the approximation here, by far more than its error of less than a nat.
+    assert diagnostics["refined"]["collapsed"] < diagnostics["refined"]["log_evidence"]
+    assert diagnostics["CAVI"]["collapsed"] < diagnostics["refined"]["collapsed"]
     assert diagnostics["Gibbs"]["ess_bulk"] > 0
     assert all(row["seconds"] > 0 for row in diagnostics.values())
 
@@ -315,19 +373,22 @@ class Ran(MCMC):
 
 
 @pytest.mark.usefixtures("little_compilation")
-def test_fractions_leave_three(tmp_path, monkeypatch, capsys):
+def test_fractions_leave_four(tmp_path, monkeypatch, capsys):
     """Nothing runs but CAVI. Two components that are exchangeable, so they are aligned draw by draw."""
     fit = results.cavi_fit()
-    ready = {"CAVI": fit, "SVI": fit._replace(bound="collapsed"), "NUTS": Ran(fit.posterior, 2, 50)}
+    refined = fit._replace(bound="collapsed")
+    ready = {"CAVI": fit, "refined": refined, "SVI": fit._replace(bound="collapsed"), "NUTS": Ran(fit.posterior, 2, 50)}
     monkeypatch.setattr(crosscheck, "psis", lambda *_, **__: 0.6)
     monkeypatch.setattr(crosscheck, "_run", lambda name, *_: ready[name])
+    monkeypatch.setattr(crosscheck, "corrected_draws", lambda *_: Corrected(None, note="no room"))
     crosscheck.run_crosscheck(tmp_path, (results.DATA, results.PRIORS, results.K), draws=50, chains=2)
     captured = capsys.readouterr()
     assert "X has fractions, which Gibbs cannot allocate" in captured.err
-    assert "1 of 3: CAVI" in captured.err
+    assert "1 of 4: CAVI" in captured.err
     assert "CAVI's standard deviation of the total Σ TV is " in captured.out
     assert " of NUTS's: " in captured.out
     assert "NUTS is the only sampler" in captured.out
+    assert "refined has the draws of its mean field, not corrected ones: no room." in captured.out
     assert "k̂ of" not in captured.out
     assert {path.name for path in tmp_path.iterdir()} == FILES
 

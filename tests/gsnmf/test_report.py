@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,15 @@ from scipy import stats
 
 import gsnmf
 from gsnmf import cli, reporting
-from gsnmf.inference import Fit, Posterior
+from gsnmf.inference import Fit, Posterior, cavi, linear_response
 from gsnmf.inference.families import LogNormal, Point
 from gsnmf.inference.posterior import LabelPosterior
 from gsnmf.model import Exponential, Gamma, GroupSparse, Priors, Relevance, as_data
+from gsnmf.model.problem import Problem
+from gsnmf.reporting import page as page_module
+from gsnmf.reporting import widths
 from gsnmf.reporting.graph import layout, model_graph
-from gsnmf.reporting.markup import Html, embed, escape, tag
+from gsnmf.reporting.markup import Html, embed, escape, number, tag
 from gsnmf.reporting.summary import guesses, interval, summarise
 
 F, N, K, C = 6, 12, 4, 3
@@ -32,6 +36,14 @@ GROUPS = ["ash", "birch", "cedar"]
 def rank_promotion():
     """NumPyro promotes ranks when it looks into a model."""
     with jax.numpy_rank_promotion("allow"):
+        yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_intervals() -> Iterator[None]:
+    """They take a while, and these fits were made by nobody; see the tests at the end."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(page_module, "find_widths", lambda *_: widths.none("nobody asked"))
         yield
 
 
@@ -409,3 +421,92 @@ def test_plates_of_a_model_with_unknown_labels_are_the_models():
     graph = model_graph(data, Priors(Gamma(1.0, 1.0), GroupSparse(Gamma(2.0, 1.0))), 2)
     assert set(graph.plates) == {"feature", "component", "sample", "group"}
     assert "lam" in graph.plates["component"]
+
+
+class Answers:
+    """A response that differentiates nothing: widths are a tenth of the mean, the mean field's half of that."""
+
+    def __init__(self, fit: Fit, data: Any, priors: Any, size: int = 100, dense: bool = True) -> None:
+        self.problem = Problem(data, priors or fit.priors, K)
+        self.q, self.size, self.is_dense = fit.posterior, size, dense
+
+    def mean(self, f: Any) -> Any:
+        return np.asarray(f(jax.tree.map(np.asarray, self.q)))
+
+    def sd(self, f: Any) -> Any:
+        return 0.1 * self.mean(f)
+
+    def mean_field_sd(self, f: Any) -> Any:
+        return 0.05 * self.mean(f)
+
+
+def test_every_interval_belongs_to_what_it_stands_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Means by hand; a Beta with a deviation of a tenth of its mean has 5 % beyond about 1.64 deviations."""
+    fit, data = problem()
+    monkeypatch.setattr(page_module, "find_widths", widths.find_widths)
+    monkeypatch.setattr(widths, "linear_response", Answers)
+    monkeypatch.setattr(widths, "_refine", lambda s: s.fit)
+    s = summarise(fit, data, fit.priors)
+    s = s._replace(widths=page_module._widths(s, listed=True))
+    counts = s.T.sum(axis=0)[:, None] * s.V
+    for (kind, one, other), width in s.widths.found.items():
+        mean = {
+            "feature": lambda f, k: s.T[f, k] / s.T[:, k].sum(),
+            "sample": lambda k, n: counts[k, n] / counts[:, n].sum(),
+            "total": lambda k, _: s.share[k],
+        }[kind](one, other)
+        assert width.mean == pytest.approx(mean, rel=1e-5)
+        assert width.high == pytest.approx(mean * 1.164, rel=0.02)
+        assert width.low == pytest.approx(mean * 0.836, rel=0.03)
+        assert width.own_high - width.own_low == pytest.approx((width.high - width.low) / 2, rel=0.02)
+    kinds = [kind for kind, _, _ in s.widths.found]
+    assert (kinds.count("feature"), kinds.count("total")) == (F * K, K)
+    page = gsnmf.report(fit, data)
+    f = int(s.T[:, 0].argmax())
+    tip = f"{f}: E[t] = {number(s.T[f, 0])}; {s.widths.found['feature', f, 0]}"
+    assert tip in Reader(page).having("data-tip")
+    words = " ".join(Reader(page).text)
+    assert "90 % intervals come from linear response at this fit continued with S summed out" in words
+    assert words.count("mean field's interval, which ignores") == 1
+    assert gsnmf.report(fit, data, widths=False).count("linear response") == 0
+
+
+@pytest.mark.parametrize(
+    ("family", "options", "why"),
+    [
+        ("group sparse", {"size": 10**7}, "with 10,000,000 coordinates they would take long"),
+        ("group sparse", {"dense": False}, "with 100 coordinates they would take long"),
+        ("point", {}, "linear response needs Gamma factors"),
+        ("gamma", {"fails": "the bound curves upwards"}, "the bound curves upwards"),
+    ],
+)
+def test_why_there_are_no_intervals(
+    family: str, options: dict[str, Any], why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def response(*arguments: Any) -> Answers:
+        if "fails" in options:
+            raise ValueError(options["fails"])
+        return Answers(*arguments, **options)
+
+    monkeypatch.setattr(page_module, "find_widths", widths.find_widths)
+    monkeypatch.setattr(widths, "linear_response", response)
+    monkeypatch.setattr(widths, "PRODUCTS", 10**6)
+    fit, data = problem(family)
+    words = " ".join(Reader(gsnmf.report(fit, data)).text)
+    assert f"Intervals are left out: {why}" in words
+    assert "90 % intervals come" not in words
+
+
+@pytest.mark.slow
+def test_intervals_of_a_page_are_those_of_linear_response() -> None:
+    """From end to end, beside the refined fit's own response."""
+    rng = np.random.default_rng(0)
+    data = as_data(rng.poisson(rng.gamma(1.0, 5.0, (5, 1)) * rng.gamma(1.0, 1.0, (1, 7))))
+    fit = cavi.run(data, Priors(Gamma(1.0, 5.0), Gamma(1.0, 1.0)), key=jax.random.key(0), rank=2)
+    s = summarise(fit, data, fit.priors)
+    found = widths.find_widths(s, [(1, 0)], [(1, 3)]).found
+    response = linear_response(cavi.refine(fit, data, max_steps=1000, tol=1e-12), data)
+    expected = response.interval(lambda q: q.T.mean[1, 0] / q.T.mean[:, 0].sum(), support="unit")
+    np.testing.assert_allclose(found["feature", 1, 0][1:3], expected, rtol=1e-6)
+    proportion = response.mean(lambda q: q.V.mean[1, 3] * q.T.mean[:, 1].sum() / (q.T.mean @ q.V.mean)[:, 3].sum())
+    np.testing.assert_allclose(found["sample", 1, 3].mean, proportion, rtol=1e-6)

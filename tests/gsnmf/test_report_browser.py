@@ -44,7 +44,9 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder, (fit, data) = tmp_path_factory.mktemp("pages"), a_fit()
     with jax.numpy_rank_promotion("allow"):
         for name, shape in (("pictures", (8, 8)), ("names", None)):
-            gsnmf.report(fit, data, image_shape=shape, title="Points of the compass", path=folder / f"{name}.html")
+            gsnmf.report(
+                fit, data, image_shape=shape, title="Points of the compass", widths=False, path=folder / f"{name}.html"
+            )
     return {path.stem: path for path in folder.glob("*.html")}
 
 

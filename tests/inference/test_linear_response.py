@@ -12,8 +12,9 @@ from scipy import stats
 from sklearn.exceptions import ConvergenceWarning
 from test_differentiable import CASES, K
 
-from gsnmf.inference import Posterior, cavi, linear_response
+from gsnmf.inference import Posterior, cavi, linear_response, to_arviz
 from gsnmf.inference import linear_response as public
+from gsnmf.inference.arviz import WIDTHS
 from gsnmf.inference.curvature import factorised, fluctuation, fluctuation_slope
 from gsnmf.inference.supports import SUPPORTS, within
 from gsnmf.inference.warning import quiet
@@ -231,35 +232,35 @@ def test_bad_input_is_refused():
     other = as_data(np.asarray(data.X) + 1, [0, 1, 2] * 3)
     with pytest.raises(ValueError, match=r"expected the data of the fit, checksum \d+; got data of checksum \d+"):
         linear_response(fit, other)
-    with pytest.raises(ValueError, match="expected f to be a function of a Posterior; got 3"):
+    with pytest.raises(ValueError, match=r"expected f to be a function of a Posterior; got 3"):
         response.sd(3)
-    with pytest.raises(ValueError, match="expected f to be written with JAX.*; got TracerArrayConversionError"):
+    with pytest.raises(ValueError, match=r"expected f to be written with JAX.*; got TracerArrayConversionError"):
         response.sd(lambda q: np.sort(np.asarray(q.T.mean)))
-    with pytest.raises(ValueError, match="expected f to return real numbers, .*; got int"):
+    with pytest.raises(ValueError, match=r"expected f to return real numbers, .*; got int"):
         response.sd(lambda q: jnp.argmax(q.T.mean))
-    with pytest.raises(ValueError, match="expected f to have finite derivatives at the optimum; got NaN or infinity"):
+    with pytest.raises(ValueError, match=r"expected f to have finite derivatives at the optimum; got NaN or infinity"):
         response.sd(lambda q: jnp.sqrt(q.T.mean[0, 0] * 0))
     with pytest.raises(ValueError, match=r"expected prob between 0 and 1; got 90"):
         response.interval(total, 90)
-    with pytest.raises(ValueError, match="expected support to be one of 'real', 'positive', 'unit'; got 'log'"):
+    with pytest.raises(ValueError, match=r"expected support to be one of 'real', 'positive', 'unit'; got 'log'"):
         response.interval(total, support="log")
     with pytest.raises(ValueError, match=r"expected f within the support 'unit'; got"):
         response.interval(total, support="unit")
-    with pytest.raises(ValueError, match="expected tol between 0 and 1; got 0"):
+    with pytest.raises(ValueError, match=r"expected tol between 0 and 1; got 0"):
         linear_response(fit, data, tol=0)
-    with pytest.raises(ValueError, match="expected a Fit at the optimum of a bound; got one of log_joint"):
+    with pytest.raises(ValueError, match=r"expected a Fit at the optimum of a bound; got one of log_joint"):
         linear_response(fit._replace(bound="log_joint"), data)
     assert public is linear_response
 
 
 def test_corrections_need_known_labels_and_a_small_problem(monkeypatch):
     data, fit = fitted("structured")
-    with pytest.raises(ValueError, match="expected data without unlabelled samples for corrections; got 2 of them"):
+    with pytest.raises(ValueError, match=r"expected data without unlabelled samples for corrections; got 2 of them"):
         linear_response(fit, data).mean(total, corrected=True)
     data, fit = fitted("zeros")
     monkeypatch.setattr(module, "DENSE", 0)
     with pytest.raises(
-        ValueError, match="expected a problem whose Hessian fits in 0e.00 numbers .*; got 114 coordinates"
+        ValueError, match=r"expected a problem whose Hessian fits in 0e.00 numbers .*; got 114 coordinates"
     ):
         linear_response(fit, data).draws(10, key=jax.random.key(0))
 
@@ -272,5 +273,30 @@ def test_a_fit_before_its_optimum_is_said():
     response = linear_response(early, data)
     with warnings.catch_warnings():
         warnings.simplefilter("error", ConvergenceWarning)
-        with pytest.raises((ConvergenceWarning, ValueError), match="not at its optimum|expected a fit at its optimum"):
+        with pytest.raises((ConvergenceWarning, ValueError), match=r"not at its optimum|expected a fit at its optimum"):
             response.sd(several)
+
+
+def test_export_to_arviz_with_these_widths():
+    data, fit = fitted("zeros")
+    options = {"num_samples": 300, "log_likelihood": "sample", "posterior_predictive": False}
+    with jax.numpy_rank_promotion("allow"):  # which NumPyro needs
+        crude, wide, moved = (to_arviz(fit, data, widths=widths, **options) for widths in WIDTHS)
+    assert [one["posterior"].attrs["widths"] for one in (crude, wide, moved)] == list(WIDTHS)
+    assert wide["log_likelihood"]["X"].shape == (1, 300, 9)
+    response = linear_response(fit, data)
+
+    def activation(q):
+        return (q.V.mean * q.T.mean.sum(axis=0)[:, None])[:, 0]
+
+    def of(draws):
+        T, V = (draws["posterior"][site].values[0] for site in ("T", "V"))
+        return (V * T.sum(axis=1)[:, :, None])[:, :, 0]
+
+    np.testing.assert_allclose(of(wide).std(axis=0), response.sd(activation), rtol=0.3)  # of 300 draws, skewed
+    shift = response.mean(activation, corrected=True) - response.mean(activation)
+    assert np.argmax(np.abs(shift)) == np.argmax(np.abs(of(moved).mean(axis=0) - of(wide).mean(axis=0)))
+    with pytest.raises(ValueError, match=r"expected widths among \('mean_field', .*\); got 'wide'"):
+        to_arviz(fit, data, widths="wide")
+    with pytest.raises(ValueError, match=r"got 'linear_response' for draws, whose widths are their own"):
+        to_arviz(wide, data, fit.priors, widths="linear_response")

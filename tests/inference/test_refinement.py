@@ -31,7 +31,7 @@ def test_the_collapsed_bound_rises(name):
     """Beside Monte Carlo: above CAVI's, and close to the objective, whose expansion is off by a few nats at most."""
     data, fit, refined = fitted(name)
     assert refined.bound == "collapsed"
-    assert (np.diff(refined.elbo) >= 0).all()
+    assert (np.diff(refined.elbo) > -1e-9).all()  # except by rounding
     assert len(refined.elbo) == refined.num_steps
     key = jax.random.key(1)
     with jax.numpy_rank_promotion("allow"):  # which NumPyro needs
@@ -109,20 +109,23 @@ def test_callbacks_and_steps(monkeypatch):
 
 def test_bad_input_is_refused():
     data, fit, _ = fitted("zeros", max_steps=1)
-    with pytest.raises(ValueError, match="expected a Fit, as returned by cavi.run; got Posterior"):
+    with pytest.raises(ValueError, match=r"expected a Fit, as returned by cavi.run; got Posterior"):
         cavi.refine(fit.posterior, data)
-    with pytest.raises(ValueError, match="expected max_steps"):
+    with pytest.raises(ValueError, match=r"expected max_steps"):
         cavi.refine(fit, data, max_steps=0)
     with pytest.raises(ValueError, match=r"expected the data of the fit, checksum \d+"):
         cavi.refine(fit, data._replace(X=data.X + 1))
 
 
-def test_single_precision_ends():
+def test_single_precision_comes_as_far():
+    """Although the objective is rounded to 1e-5 nats there: the slope decides near the optimum."""
     with jax.enable_x64(False):
-        _, _, refined = fitted("zeros", max_steps=2000, tol=None)
-        assert refined.posterior.T.a.dtype == np.float32
-        assert refined.num_steps < 2000
-    assert "no longer rose beyond its rounding" in refined.message
+        _, _, single = fitted("zeros", max_steps=400)
+        assert single.posterior.T.a.dtype == np.float32
+    assert single.converged
+    _, _, double = fitted("zeros", max_steps=400)
+    assert single.elbo[-1] == pytest.approx(double.elbo[-1], abs=1e-3)
+    np.testing.assert_allclose(single.posterior.V.mean, double.posterior.V.mean, rtol=0.02)
 
 
 def test_lbfgs_finds_the_optimum_of_a_bent_valley():
@@ -134,4 +137,4 @@ def test_lbfgs_finds_the_optimum_of_a_bent_valley():
 
     state, record, n = jax.jit(lambda s: lbfgs.advance(both, s, 0.0, 300, 300))(lbfgs.begin(both, jnp.zeros(6)))
     np.testing.assert_allclose(state.u, np.ones(6), atol=1e-5)
-    assert (np.diff(np.asarray(record)[: int(n)]) >= 0).all()
+    assert (np.diff(np.asarray(record)[: int(n)]) > -1e-12).all()
