@@ -51,6 +51,7 @@ from .supports import SUPPORTS, within
 
 DENSE = 3e7  # numbers of a Hessian in memory at most: 240 MB
 NUMBERS = 2**25  # of gradients in memory at once
+PRODUCTS = 50  # by conjugate gradients for one statistic, about
 BLOCK = 8  # right-hand sides of conjugate gradients at once
 _NOT_AN_OPTIMUM = (
     "expected a fit at its optimum; got one where the bound curves upwards: continue it by cavi.run(data, priors, "
@@ -116,7 +117,7 @@ class LinearResponse:
         self._optimum, self._tol = optimum, tol
 
     def __repr__(self) -> str:
-        how = "factorised" if self.is_dense else "by conjugate gradients"
+        how = "can be factorised" if self.is_dense else "by conjugate gradients"
         return f"LinearResponse({self.bound} bound, {self.size} coordinates, {how})"
 
     @property
@@ -126,10 +127,14 @@ class LinearResponse:
 
     @property
     def is_dense(self) -> bool:
-        """True if the Hessian is factorised, once: then further statistics cost little."""
-        around = self._optimum.around
-        border = self.size - 2 * max(around.origin.T.a.size, around.origin.V.a.size)
-        return self.size * border <= DENSE and self.problem.data.num_unlabelled == 0
+        """True if the Hessian can be factorised, as is done for many statistics: then further ones cost little."""
+        return self.size * self._border <= DENSE and self.problem.data.num_unlabelled == 0
+
+    @property
+    def _border(self) -> int:
+        """The number of coordinates outside blocks, each of which takes a product to factorise."""
+        q = self._optimum.around.origin
+        return int(self.size - 2 * max(q.T.a.size, q.V.a.size))
 
     def mean(self, f: Statistic, corrected: bool = False) -> np.ndarray:
         """Return E[f], in the shape of f: f of the fit itself, or corrected for fluctuations around the optimum.
@@ -323,8 +328,12 @@ class LinearResponse:
             raise ValueError("expected f to depend on the factors, and not by steps; got derivatives of 0")
         return slopes
 
+    def _factorises(self, num_sides: int) -> bool:
+        """Return whether to factorise: if that was done already, or takes fewer products than so many solutions."""
+        return self.is_dense and ("_factor" in vars(self) or num_sides * PRODUCTS > self._border)
+
     def _blocks(self, values: Array) -> list[tuple[int, int]]:
-        size = max(1, NUMBERS // max(self.size, values.size)) if self.is_dense else BLOCK
+        size = max(1, NUMBERS // max(self.size, values.size)) if self._factorises(values.size) else BLOCK
         return [(begin, min(begin + size, values.size)) for begin in range(0, values.size, size)]
 
     def _solved(
@@ -333,7 +342,7 @@ class LinearResponse:
         """Yield gradients g and solutions of −∇²ℒ x = g, entries × coordinates, a block of entries of f at a time."""
         for begin, end in self._blocks(values):
             slopes = self._slopes(values, pull, begin, end)
-            solved = self._factor.solve(slopes) if self.is_dense else self._iterated(slopes)
+            solved = self._factor.solve(slopes) if self._factorises(values.size) else self._iterated(slopes)
             if check:
                 self._warn_of_shift(slopes, solved)
             yield slopes, solved
