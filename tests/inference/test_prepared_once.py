@@ -49,7 +49,7 @@ CALLS = {
     "collapsed_bound": (1, lambda fits: collapsed_bound(fits[1], DATA, key=KEY, num_samples=10)),
     "cavi.bound": (1, lambda fits: cavi.bound(fits[1], DATA)),
     "fold_in": (1, lambda fits: fold_in(fits[1], X)),
-    "compare, two models": (2, lambda fits: compare(fits, DATA, num_samples=30)),
+    "compare, two models": (2, lambda fits: compare(fits, DATA, num_samples=30, loo=False)),
 }
 
 
