@@ -57,6 +57,7 @@ _NOT_AN_OPTIMUM = (
     "expected a fit at its optimum; got one where the bound curves upwards: continue it by cavi.run(data, priors, "
     "start=fit, tol=1e-9) or cavi.refine(fit, data, tol=1e-9), or set jax_enable_x64"
 )
+LARGE = 1.0  # standard deviations by which a mean of a refined fit may be corrected without a warning
 FAR = 0.2  # standard deviations by which a statistic may still move without a warning
 
 Statistic = Callable[[Posterior], Any]
@@ -142,14 +143,18 @@ class LinearResponse:
         Args:
             f: of a `Posterior`, to a number or an array.
             corrected: whether to correct. That needs the Hessian in memory and all labels known, and the first time
-                takes longer than a width: as many third derivatives as there are coordinates.
+                takes longer than a width. On data drawn from the model it brought means to within 0.3 standard
+                deviations of exact ones. It is an expansion: where components are poorly told apart, corrections are
+                large and may be worse than none, and a refined fit is warned of those above one standard deviation.
         """
         values, pull = self._linearised(f)
         if not corrected:
             return np.asarray(values, float)
         self._require_correction()
         shifts = np.concatenate([solved @ self._fluctuation for _, solved in self._solved(values, pull)])
-        return np.asarray(np.asarray(values, float) + shifts.reshape(values.shape) + self._bend(f))
+        moved = shifts.reshape(values.shape) + self._bend(f)
+        self._warn_of_large(np.abs(moved), self.sd(f))
+        return np.asarray(np.asarray(values, float) + moved)
 
     def sd(self, f: Statistic) -> np.ndarray:
         """Return the standard deviation of f, in the shape of f.
@@ -198,9 +203,9 @@ class LinearResponse:
                 standard deviation of f.
             corrected: whether to correct the mean, as in `mean`.
         """
-        if isinstance(prob, bool) or not isinstance(prob, (int, float)) or not 0 < prob < 1:
+        if isinstance(prob, bool) or np.ndim(prob) or not isinstance(prob, (int, float, np.number)) or not 0 < prob < 1:
             raise ValueError(f"expected prob between 0 and 1; got {prob!r}")
-        if support not in SUPPORTS:
+        if not isinstance(support, str) or support not in SUPPORTS:
             raise ValueError(f"expected support to be one of {', '.join(map(repr, SUPPORTS))}; got {support!r}")
         plain, sd = self.mean(f), self.sd(f)
         if (support != "real" and (plain <= 0).any()) or (support == "unit" and (plain >= 1).any()):
@@ -305,7 +310,7 @@ class LinearResponse:
             raise ValueError(f"expected f to be a function of a Posterior; got {f!r}")
         try:
             values, pull = jax.vjp(self._of(f), self._optimum.zero)
-        except jax.errors.JAXTypeError as error:
+        except (jax.errors.JAXTypeError, TypeError) as error:
             kind = type(error).__name__
             raise ValueError(
                 f"expected f to be written with JAX, so that it can be differentiated; got {kind} in f"
@@ -363,6 +368,16 @@ class LinearResponse:
                 stacklevel=5,
             )
         return np.asarray(np.asarray(found.x, float)[: len(slopes)] * lengths)
+
+    def _warn_of_large(self, moved: np.ndarray, sd: np.ndarray) -> None:
+        largest = float((moved / np.maximum(sd, np.finfo(float).tiny)).max(initial=0))
+        if self.bound == "collapsed" and largest > LARGE:
+            warnings.warn(
+                f"A mean is corrected by {largest:.2g} standard deviations, more than an expansion around the optimum "
+                "can be trusted with: components may be poorly told apart. Compare with mcmc.run_gibbs.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
 
     def _warn_of_shift(self, slopes: np.ndarray, solved: np.ndarray) -> None:
         sd = np.sqrt(np.maximum((slopes * solved).sum(axis=1), np.finfo(float).tiny))

@@ -182,5 +182,6 @@ class Unlabelled(Known):
 
 def label_terms(z: Array, log_prior: Array) -> Array:
     """Return Σ_τ [ Σ_c q(z_τ = c) E[log π_c] + H(q(z_τ)) ]; groups of probability 0 contribute nothing."""
-    some = z > 0  # elsewhere neither logarithm may be differentiated
+    # Elsewhere neither logarithm may be differentiated: on the way to the second derivative stands 1/z².
+    some = z > np.finfo(z.dtype).tiny ** 0.45
     return jnp.sum(z * (jnp.where(some, log_prior, 0) - jnp.log(jnp.where(some, z, 1))))

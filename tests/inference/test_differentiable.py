@@ -8,6 +8,7 @@ import pytest
 from conftest import FAMILIES
 
 from gsnmf.inference import cavi
+from gsnmf.inference.labels.unlabelled import label_terms
 from gsnmf.inference.observed.dense import share
 from gsnmf.inference.posterior import Posterior
 from gsnmf.model import Dirichlet, Gamma, Priors, as_data
@@ -154,3 +155,15 @@ def test_derivatives_of_a_share():
             np.testing.assert_allclose(ours, jax.jacobian(plain, argnums=by)(X, M), rtol=1e-12)
     twice = jax.hessian(lambda M: share(X, M)[1].sum())(M)
     np.testing.assert_allclose(twice, np.diag(X / M**2), rtol=1e-12)
+
+
+def test_labels_that_are_all_but_impossible_can_be_differentiated_twice():
+    """In single precision, where 1/z² overflows: z is about 1, 1e-22 and 0 here."""
+    with jax.enable_x64(False):
+        bounds = jnp.array([[0.0, -50.0, -110.0]], np.float32)
+
+        def optimum(b):
+            z = jax.nn.softmax(b, axis=1)
+            return jnp.sum(z * b) + label_terms(z, jnp.zeros_like(z))
+
+        assert np.isfinite(jax.hessian(optimum)(bounds)).all()
