@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from .inference import LinearResponse, Posterior
 from .inference.linear_response import Statistic
 from .inference.supports import SUPPORTS, within
-from .model.checks import whole
+from .model.checks import require_fraction, whole
 from .model.types import Array
 
 REFINING: dict[str, Any] = {"max_steps": 1000, "tol": 1e-12}  # linear response needs the very optimum
@@ -40,8 +40,7 @@ def proportion_intervals(
         prob: probability of the intervals, which have Beta quantiles with the mean and standard deviation.
         corrected: whether to correct means, as in `LinearResponse.mean`.
     """
-    if isinstance(prob, bool) or not isinstance(prob, (int, float)) or not 0 < prob < 1:
-        raise ValueError(f"expected prob between 0 and 1; got {prob!r}")
+    require_fraction("prob", prob)
     plain = response.mean(f).ravel()
     require_affordable(response, len(plain))
     mean, sd = np.clip(plain, TINY, 1.0), response.sd(f).ravel()

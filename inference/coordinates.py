@@ -67,9 +67,8 @@ class Chart(NamedTuple):
         return q
 
     def gammas(self) -> list[Gamma]:
-        """Return the Gamma factors, T, V and, if there is one, λ."""
-        q = self.origin
-        return [gamma for gamma in (q.T, q.V, q.lam) if gamma is not None]
+        """Return the Gamma factors at 0."""
+        return gammas_of(self.origin)
 
     def concentrations(self) -> Array:
         """Return the concentrations of q(π), which are coordinates, too; an empty array if π is known."""
@@ -78,6 +77,11 @@ class Chart(NamedTuple):
 
     def _floored(self) -> Array:
         return jnp.maximum(self.weights, LEAST)[:, None]
+
+
+def gammas_of(q: Transposed) -> list[Gamma]:
+    """Return the Gamma factors, T, V and, if there is one, λ."""
+    return [gamma for gamma in (q.T, q.V, q.lam) if gamma is not None]
 
 
 def chart(q: Transposed, weights: Array) -> Chart:

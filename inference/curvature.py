@@ -19,35 +19,12 @@ from scipy.linalg import cho_solve, solve_triangular
 from ..model.priors import Priors
 from ..model.special import polygamma
 from ..model.types import Array
-from .coordinates import Chart, information_of_shape
-from .observations import Observations
+from .coordinates import Chart, gammas_of, information_of_shape
 from .posterior import Posterior
-from .refinement import objective, with_best_labels
+from .refinement import Located, with_best_labels
 
 MOST = 5000  # products at most for one block of right-hand sides
 BATCH = 64  # directions at once
-
-
-class Optimum(NamedTuple):
-    """A point at which a bound is at its optimum, in coordinates around it.
-
-    data: as sweeps read them.
-    priors: of a `Problem`.
-    around: the coordinates.
-    """
-
-    data: Observations
-    priors: Priors
-    around: Chart
-
-    def bound(self, kind: str) -> Callable[[Array], Array]:
-        """Return the bound as a function of the coordinates; kind is "augmented" or "collapsed"."""
-        return lambda u: objective(kind, self.data, self.priors, self.around.at(u))
-
-    @property
-    def zero(self) -> Array:
-        """The coordinates of the point itself."""
-        return jnp.zeros(self.around.size, self.around.origin.T.a.dtype)
 
 
 class Solved(NamedTuple):
@@ -66,7 +43,7 @@ class Solved(NamedTuple):
 
 
 @partial(jax.jit, static_argnames="kind")
-def conjugate_gradients(kind: str, optimum: Optimum, sides: Array, tol: Array) -> Solved:
+def conjugate_gradients(kind: str, optimum: Located, sides: Array, tol: Array) -> Solved:
     """Solve −∇²ℒ x = g for each of several g, until the residual is below tol |g|.
 
     Args:
@@ -101,7 +78,7 @@ def conjugate_gradients(kind: str, optimum: Optimum, sides: Array, tol: Array) -
 
 
 @partial(jax.jit, static_argnames="kind")
-def slope(kind: str, optimum: Optimum) -> Array:
+def slope(kind: str, optimum: Located) -> Array:
     """Return the gradient of the bound, 0 at the optimum."""
     return jax.grad(optimum.bound(kind))(optimum.zero)
 
@@ -109,8 +86,8 @@ def slope(kind: str, optimum: Optimum) -> Array:
 class Blocks(NamedTuple):
     """The coordinates of T and V by how they meet in the bound.
 
-    Given V and λ, features have nothing to do with each other in the bound; given T and λ, samples have not. So −∇²ℒ
-    is an arrow: a block for every feature, or every sample, and a border of the others.
+    Given V and λ, the bound is a sum over features; given T and λ, over samples. So −∇²ℒ is an arrow: a block for every
+    feature, or every sample, and a border of the others.
 
     each: blocks × coordinates of a block.
     border: the other coordinates.
@@ -191,7 +168,7 @@ class Factorised(NamedTuple):
         return float(2 * logs)
 
 
-def factorised(kind: str, optimum: Optimum) -> Factorised | None:
+def factorised(kind: str, optimum: Located) -> Factorised | None:
     """Return −∇²ℒ factorised; None if it is not positive definite, so that this is not an optimum."""
     blocks = blocks_of(optimum.around)
     each, border = blocks
@@ -208,7 +185,7 @@ def factorised(kind: str, optimum: Optimum) -> Factorised | None:
         return None
 
 
-def _images(kind: str, optimum: Optimum, columns: list[Any]) -> Iterator[np.ndarray]:
+def _images(kind: str, optimum: Located, columns: list[Any]) -> Iterator[np.ndarray]:
     """Yield sums of columns of −∇²ℒ, for each index or array of indices."""
     for begin in range(0, len(columns), BATCH):
         units = np.zeros((BATCH, optimum.around.size), optimum.zero.dtype)
@@ -218,13 +195,13 @@ def _images(kind: str, optimum: Optimum, columns: list[Any]) -> Iterator[np.ndar
 
 
 @partial(jax.jit, static_argnames="kind")
-def _products(kind: str, optimum: Optimum, ways: Array) -> Array:
+def _products(kind: str, optimum: Located, ways: Array) -> Array:
     """Return −∇²ℒ w for several w; one after another, as batches of products leave the caches."""
     _, product = jax.linearize(jax.grad(optimum.bound(kind)), optimum.zero)
     return -jax.lax.map(product, ways)
 
 
-def fluctuation(optimum: Optimum, factor: Factorised) -> float:
+def fluctuation(optimum: Located, factor: Factorised) -> float:
     """Return −½ log det(−∇²ℒ) relative to the Fisher information of q: what Gaussian fluctuations add to the bound.
 
     Args:
@@ -234,7 +211,7 @@ def fluctuation(optimum: Optimum, factor: Factorised) -> float:
     return -0.5 * (factor.log_det - float(_log_information(optimum.around, optimum.zero)))
 
 
-def fluctuation_slope(kind: str, optimum: Optimum, factor: Factorised) -> np.ndarray:
+def fluctuation_slope(kind: str, optimum: Located, factor: Factorised) -> np.ndarray:
     """Return the gradient of `fluctuation` by the coordinates: ½ Σ_j ∇ (wⱼᵀ ∇²ℒ wⱼ) with Σ_j wⱼ wⱼᵀ = (−∇²ℒ)⁻¹.
 
     Args:
@@ -249,7 +226,7 @@ def fluctuation_slope(kind: str, optimum: Optimum, factor: Factorised) -> np.nda
 
 
 @partial(jax.jit, static_argnames="kind")
-def _third(kind: str, optimum: Optimum, ways: Array) -> Array:
+def _third(kind: str, optimum: Located, ways: Array) -> Array:
     """Return ∇ Σ_j wⱼᵀ ∇²ℒ wⱼ at the optimum."""
     bound = optimum.bound(kind)
     slopes = jax.lax.map(lambda w: jax.grad(lambda u: curved(bound, u, w))(optimum.zero), ways)
@@ -261,7 +238,7 @@ def curved(f: Callable[[Array], Array], u: Array, w: Array) -> Array:
     return jax.jvp(lambda u: jax.jvp(f, (u,), (w,))[1], (u,), (w,))[1]
 
 
-def as_statistic(f: Callable[[Posterior], Any], kind: str, optimum: Optimum, u: Array) -> Array:
+def as_statistic(f: Callable[[Posterior], Any], kind: str, optimum: Located, u: Array) -> Array:
     """Return f of the factors at these coordinates, with q(z) at its optimum."""
     data, priors, around = optimum
     q = around.at(u)
@@ -271,7 +248,7 @@ def as_statistic(f: Callable[[Posterior], Any], kind: str, optimum: Optimum, u: 
 
 
 @partial(jax.jit, static_argnames=("f", "kind"))
-def bend(f: Callable[[Posterior], Any], kind: str, optimum: Optimum, ways: Array) -> Array:
+def bend(f: Callable[[Posterior], Any], kind: str, optimum: Located, ways: Array) -> Array:
     """Return Σ_j of the second derivatives of f along w_j at the optimum."""
 
     def of(u: Array) -> Array:
@@ -281,7 +258,7 @@ def bend(f: Callable[[Posterior], Any], kind: str, optimum: Optimum, ways: Array
 
 
 @partial(jax.jit, static_argnames="kind")
-def by_priors(kind: str, optimum: Optimum, solved: Array) -> Priors:
+def by_priors(kind: str, optimum: Located, solved: Array) -> Priors:
     """Return xᵀ ∂²ℒ/∂η∂α for every hyperparameter α and each of several x, x × coordinates."""
 
     def one(x: Array) -> Priors:
@@ -299,7 +276,7 @@ def _log_information(around: Chart, u: Array) -> Array:
     """Return the log determinant of the Fisher information of q in these coordinates, known labels only."""
     q = around.at(u)
     total = jnp.zeros((), u.dtype)
-    for now, origin in zip(Chart(q, around.weights).gammas(), around.gammas(), strict=True):
+    for now, origin in zip(gammas_of(q), around.gammas(), strict=True):
         exact = _exact_information_of_shape(now.a)
         total += jnp.sum(jnp.log(now.a / origin.a) + jnp.log(exact / information_of_shape(origin.a)))
     return total

@@ -16,7 +16,7 @@ def draw_gammas(key: Array, shape: Array) -> Array:
     With d = a − 1/3, a standard normal x, y = x/√(9d) and v = (1 + y)³, the proposal dv is accepted with probability
     exp(x²/2 − d(v − 1 − log v)), at least 0.95 on average for a ≥ 1. If a < 1, a draw for a + 1 is multiplied by
     u^(1/a), which underflows to 0 for the smallest a. Proposals are made for all a at once until every one has been
-    accepted, three to five times for thousands of them: jax.random.gamma takes three to nine times as long.
+    accepted, a few times for thousands of them: jax.random.gamma takes several times as long.
 
     Args:
         key: a JAX key.

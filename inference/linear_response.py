@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from ..model.checks import whole
+from ..model.checks import require_fraction, whole
 from ..model.conjugacy import moves_rates
 from ..model.data import Data
 from ..model.priors import Priors
@@ -33,7 +33,6 @@ from ..model.problem import Problem
 from ..model.types import Array
 from .curvature import (
     Factorised,
-    Optimum,
     as_statistic,
     bend,
     by_priors,
@@ -44,7 +43,7 @@ from .curvature import (
     slope,
 )
 from .posterior import Fit, Posterior
-from .refinement import objective, prepared
+from .refinement import Located, prepared
 from .response_draws import quantiles_of_normals, scale_free, sites
 from .starts import check_key
 from .supports import SUPPORTS, within
@@ -66,7 +65,7 @@ Statistic = Callable[[Posterior], Any]
 def linear_response(
     fit: Fit | Posterior, data: Data | Problem, priors: Priors | None = None, *, tol: float = 1e-3
 ) -> LinearResponse:
-    """Return an object that answers for widths, intervals, means and sensitivities of functions of the posterior.
+    """Return an object that gives widths, intervals, means and sensitivities of functions of the posterior.
 
     Args:
         fit: a `Fit` of `cavi.run`, or better of `cavi.refine`, at its optimum; or its `Posterior`, which is taken for
@@ -99,10 +98,9 @@ def linear_response(
     """
     if isinstance(fit, Fit) and fit.bound not in ("augmented", "collapsed"):
         raise ValueError(f"expected a Fit at the optimum of a bound; got one of {fit.bound}")
-    if isinstance(tol, bool) or not isinstance(tol, (int, float)) or not 0 < tol < 1:
-        raise ValueError(f"expected tol between 0 and 1; got {tol!r}")
-    problem, seen, around = prepared(fit, data, priors, "linear response")
-    return LinearResponse(problem, Optimum(seen, problem.priors, around), getattr(fit, "bound", "augmented"), tol)
+    require_fraction("tol", tol)
+    problem, located = prepared(fit, data, priors, "linear response")
+    return LinearResponse(problem, located, getattr(fit, "bound", "augmented"), tol)
 
 
 class LinearResponse:
@@ -113,7 +111,7 @@ class LinearResponse:
     num_products: products with the Hessian so far, in conjugate gradients.
     """
 
-    def __init__(self, problem: Problem, optimum: Optimum, bound: str, tol: float) -> None:
+    def __init__(self, problem: Problem, optimum: Located, bound: str, tol: float) -> None:
         self.problem, self.bound, self.num_products = problem, bound, 0
         self._optimum, self._tol = optimum, tol
 
@@ -129,10 +127,10 @@ class LinearResponse:
     @property
     def is_dense(self) -> bool:
         """True if the Hessian can be factorised, as is done for many statistics: then further ones cost little."""
-        return self.size * self._border <= DENSE and self.problem.data.num_unlabelled == 0
+        return self.size * self.border <= DENSE and self.problem.data.num_unlabelled == 0
 
     @property
-    def _border(self) -> int:
+    def border(self) -> int:
         """The number of coordinates outside blocks, each of which takes a product to factorise."""
         q = self._optimum.around.origin
         return int(self.size - 2 * max(q.T.a.size, q.V.a.size))
@@ -143,9 +141,10 @@ class LinearResponse:
         Args:
             f: of a `Posterior`, to a number or an array.
             corrected: whether to correct. That needs the Hessian in memory and all labels known, and the first time
-                takes longer than a width. On data drawn from the model it brought means to within 0.3 standard
-                deviations of exact ones. It is an expansion: where components are poorly told apart, corrections are
-                large and may be worse than none, and a refined fit is warned of those above one standard deviation.
+                takes longer than a width. On data drawn from the model it brought means to within a third of a standard
+                deviation of exact ones (docs/checks.md). It is an expansion: where components are poorly identified,
+                corrections are large and may be worse than none. Above one standard deviation they are reported in a
+                `ConvergenceWarning` if the fit was refined.
         """
         values, pull = self._linearised(f)
         if not corrected:
@@ -203,8 +202,7 @@ class LinearResponse:
                 standard deviation of f.
             corrected: whether to correct the mean, as in `mean`.
         """
-        if isinstance(prob, bool) or np.ndim(prob) or not isinstance(prob, (int, float, np.number)) or not 0 < prob < 1:
-            raise ValueError(f"expected prob between 0 and 1; got {prob!r}")
+        require_fraction("prob", prob)
         if not isinstance(support, str) or support not in SUPPORTS:
             raise ValueError(f"expected support to be one of {', '.join(map(repr, SUPPORTS))}; got {support!r}")
         plain, sd = self.mean(f), self.sd(f)
@@ -243,7 +241,7 @@ class LinearResponse:
         It is that of the fit's mode alone: for exact values and errors see `evidence`.
         """
         self._require_correction()
-        value = objective(self.bound, *self._optimum[:2], self._optimum.around.origin)
+        value = self._optimum.bound(self.bound)(self._optimum.zero)
         return float(value) + fluctuation(self._optimum, self._factor)
 
     def draws(self, num_samples: int, *, key: Array, corrected: bool = False) -> dict[str, np.ndarray]:
@@ -335,7 +333,7 @@ class LinearResponse:
 
     def _factorises(self, num_sides: int) -> bool:
         """Return whether to factorise: if that was done already, or takes fewer products than so many solutions."""
-        return self.is_dense and ("_factor" in vars(self) or num_sides * PRODUCTS > self._border)
+        return self.is_dense and ("_factor" in vars(self) or num_sides * PRODUCTS > self.border)
 
     def _blocks(self, values: Array) -> list[tuple[int, int]]:
         size = max(1, NUMBERS // max(self.size, values.size)) if self._factorises(values.size) else BLOCK
@@ -374,7 +372,7 @@ class LinearResponse:
         if self.bound == "collapsed" and largest > LARGE:
             warnings.warn(
                 f"A mean is corrected by {largest:.2g} standard deviations, more than an expansion around the optimum "
-                "can be trusted with: components may be poorly told apart. Compare with mcmc.run_gibbs.",
+                "can be trusted with: components may be poorly identified. Compare with mcmc.run_gibbs.",
                 ConvergenceWarning,
                 stacklevel=3,
             )

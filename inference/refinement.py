@@ -74,31 +74,41 @@ def with_best_labels(kind: str, data: Observations, priors: Priors, q: Transpose
     return q if z is None else q._replace(labels=q.labels._replace(z=z))
 
 
-class Around(NamedTuple):
-    """A problem in coordinates around a fit."""
+class Located(NamedTuple):
+    """A fit and its problem, in coordinates around the fit.
+
+    data: as sweeps read them.
+    priors: of a `Problem`.
+    around: the coordinates.
+    """
 
     data: Observations
     priors: Priors
-    chart: Chart
+    around: Chart
 
-    def value_and_slope(self, u: Array) -> tuple[Array, Array]:
-        """Return the collapsed objective and its gradient at these coordinates."""
-        return jax.value_and_grad(lambda u: collapsed_objective(self.data, self.priors, self.chart.at(u))[0])(u)
+    def bound(self, kind: str) -> Callable[[Array], Array]:
+        """Return `objective` as a function of the coordinates."""
+        return lambda u: objective(kind, self.data, self.priors, self.around.at(u))
 
-
-@jax.jit
-def _begin(around: Around) -> Ascent:
-    return begin(around.value_and_slope, jnp.zeros(around.chart.size, around.chart.origin.T.a.dtype))
-
-
-@jax.jit
-def _advance(around: Around, state: Ascent, tol: Array, limit: Array) -> tuple[Ascent, Array, Array]:
-    return advance(around.value_and_slope, state, tol, limit, CHUNK)
+    @property
+    def zero(self) -> Array:
+        """The coordinates of the fit itself."""
+        return jnp.zeros(self.around.size, self.around.origin.T.a.dtype)
 
 
 @jax.jit
-def _settled(around: Around, u: Array) -> Transposed:
-    return collapsed_objective(around.data, around.priors, around.chart.at(u))[1]
+def _begin(fit: Located) -> Ascent:
+    return begin(jax.value_and_grad(fit.bound("collapsed")), fit.zero)
+
+
+@jax.jit
+def _advance(fit: Located, state: Ascent, tol: Array, limit: Array) -> tuple[Ascent, Array, Array]:
+    return advance(jax.value_and_grad(fit.bound("collapsed")), state, tol, limit, CHUNK)
+
+
+@jax.jit
+def _settled(fit: Located, u: Array) -> Transposed:
+    return with_best_labels("collapsed", fit.data, fit.priors, fit.around.at(u))
 
 
 def refine(
@@ -137,28 +147,27 @@ def refine(
         raise ValueError(f"expected tol to be None or a number from 0 to 1; got {tol!r}")
     if not isinstance(fit, Fit):
         raise ValueError(f"expected a Fit, as returned by cavi.run; got {type(fit).__name__}")
-    problem, seen, chart = prepared(fit, data, priors, "refining")
-    around = Around(seen, problem.priors, chart)
-    state, trace = _begin(around), [np.zeros(0)]
+    _, located = prepared(fit, data, priors, "refining")
+    state, trace = _begin(located), [np.zeros(0)]
     if not np.isfinite(state.value):
         raise ValueError(f"expected a fit with finite factors; got one whose objective is {float(state.value)}")
 
     def so_far(message: str) -> Fit:
         elbo = np.concatenate(trace)
-        posterior = _settled(around, state.u).posterior
+        posterior = _settled(located, state.u).posterior
         found = {"posterior": posterior, "elbo": elbo, "num_steps": len(elbo), "bound": "collapsed"}
         return fit._replace(**found, converged=int(state.stop) == 1, message=message)
 
     while int(state.stop) == 0 and (done := sum(map(len, trace))) < max_steps:
-        state, record, n = _advance(around, state, 0.0 if tol is None else tol, min(CHUNK, max_steps - done))
+        state, record, n = _advance(located, state, 0.0 if tol is None else tol, min(CHUNK, max_steps - done))
         trace.append(np.asarray(record, float)[: int(n)])
         if callback is not None:
             callback(so_far("Not all steps have been made yet."))
     return so_far(ENDINGS[int(state.stop)])
 
 
-def prepared(fit: Any, data: Data | Problem, priors: Priors | None, what: str) -> tuple[Problem, Observations, Chart]:
-    """Return the problem of a fit, its data as sweeps read them, and coordinates around its factors.
+def prepared(fit: Any, data: Data | Problem, priors: Priors | None, what: str) -> tuple[Problem, Located]:
+    """Return the problem of a fit, and the fit in coordinates around it.
 
     Args:
         fit: a `Fit` or `Posterior` of Gamma factors.
@@ -172,4 +181,4 @@ def prepared(fit: Any, data: Data | Problem, priors: Priors | None, what: str) -
     q = match(factors_of(fit), problem)
     seen = observe(problem.data, form_of(q, problem.data))
     held = seen.labels.hold(q)
-    return problem, seen, chart(held, seen.labels.weights_of(held))
+    return problem, Located(seen, problem.priors, chart(held, seen.labels.weights_of(held)))

@@ -22,6 +22,15 @@ def whole(name: str, value: Any, least: int) -> int:
     return int(value)
 
 
+def require_fraction(name: str, value: Any) -> None:
+    """Raise unless the value is one number between 0 and 1, both excluded.
+
+    >>> require_fraction("prob", 0.9)
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not 0 < value < 1:
+        raise ValueError(f"expected {name} between 0 and 1; got {value!r}")
+
+
 def require_positive(name: str, values: Array) -> None:
     """Raise unless all values are positive and finite in the precision that JAX is set to."""
     if isinstance(values, jax.core.Tracer):  # under a user's jit: it has no values

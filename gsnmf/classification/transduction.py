@@ -16,7 +16,7 @@ from scipy.sparse import csr_array
 from sklearn.neighbors import NearestNeighbors
 from sklearn.semi_supervised import LabelSpreading
 
-from ..model.checks import whole
+from ..model.checks import require_fraction, whole
 from .projection import nnls, unit
 
 TINY = 1e-12  # squared distance of samples that are the same up to rounding
@@ -68,8 +68,7 @@ def transduce(
         raise ValueError(f"expected neighbours to be two whole numbers; got {neighbours!r}")
     for number in neighbours:
         whole("neighbours", number, 1)
-    if not isinstance(alpha, (int, float, np.number)) or not 0 < alpha < 1:
-        raise ValueError(f"expected alpha between 0 and 1; got {alpha!r}")
+    require_fraction("alpha", alpha)
     if np.shape(samples) != (2,) or not all(0 <= weight < 1 for weight in samples):
         raise ValueError(f"expected samples to be two weights from 0 to below 1; got {samples!r}")
     if np.shape(X)[1:] != labels.shape:

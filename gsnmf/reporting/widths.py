@@ -14,6 +14,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from ..inference import Fit, LinearResponse, Posterior, cavi, linear_response
+from ..inference.linear_response import PRODUCTS
 from ..intervals import REFINING, beta_ends, profiles, proportion_intervals, proportions, totals
 from ..model import Gamma
 from ..model.types import Array
@@ -21,7 +22,6 @@ from .markup import percent
 from .summary import PROB, Summary
 
 WORK = 1e9  # products with the Hessian × features × samples × components: about ten seconds
-PRODUCTS = 50  # with the Hessian for one interval by conjugate gradients
 
 Key = tuple[str, int, int]
 
@@ -93,8 +93,7 @@ def too_much(response: LinearResponse, number: int) -> bool:
     """Return whether so many intervals take too much work for a page."""
     F, N = response.problem.data.X.shape
     K = response.problem.rank
-    border = response.size - 2 * K * max(F, N)
-    products = border + 2 * K if response.is_dense else PRODUCTS * number
+    products = response.border + 2 * K if response.is_dense else PRODUCTS * number
     return bool(products * F * N * K > WORK)
 
 

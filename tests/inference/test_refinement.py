@@ -45,8 +45,8 @@ def test_the_collapsed_bound_rises(name):
 def test_the_objective_entry_by_entry():
     """With hidden entries, against loops in NumPy for the data term and the public bound for the rest."""
     data, fit, _ = fitted("mask", max_steps=1)
-    problem, seen, around = prepared(fit, data, None, "test")
-    value, q = collapsed_objective(seen, problem.priors, around.origin)
+    _, (seen, priors, around) = prepared(fit, data, None, "test")
+    value, q = collapsed_objective(seen, priors, around.origin)
     T, V, X, W = fit.posterior.T, fit.posterior.V, np.asarray(data.X), np.asarray(data.mask)
     M = np.exp(np.asarray(T.log_mean)) @ np.exp(np.asarray(V.log_mean))
     E_T, E_V, a, c = (np.asarray(x) for x in (T.mean, V.mean, T.a, V.a))
@@ -83,10 +83,10 @@ def test_tiles_change_nothing(monkeypatch):
 def test_candidates_are_weighed_one_by_one():
     """The structured form, against known labels: for each sample log Σ_c π_c exp of its terms under group c."""
     data, fit, _ = fitted("structured", max_steps=1)
-    problem, seen, around = prepared(fit, data, None, "test")
-    value, q = collapsed_objective(seen, problem.priors, around.origin)
+    _, (seen, priors, around) = prepared(fit, data, None, "test")
+    value, q = collapsed_objective(seen, priors, around.origin)
     rows = np.asarray(seen.X.expected_log_ratios(around.origin.T, around.origin.V))
-    _, believed = seen.labels.read(seen.X, problem.priors, around.origin)
+    _, believed = seen.labels.read(seen.X, priors, around.origin)
     M, C = believed.z.shape
     terms = (rows + np.asarray(believed.rows))[-M * C :].reshape(M, C) + np.asarray(believed.log_prior)
     z = np.exp(terms - terms.max(axis=1, keepdims=True))
