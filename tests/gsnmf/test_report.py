@@ -428,7 +428,7 @@ class Answers:
 
     def __init__(self, fit: Fit, data: Any, priors: Any, size: int = 100, dense: bool = True) -> None:
         self.problem = Problem(data, priors or fit.priors, K)
-        self.q, self.size, self.is_dense = fit.posterior, size, dense
+        self.q, self.size, self.border, self.is_dense = fit.posterior, size, size, dense
 
     def mean(self, f: Any) -> Any:
         return np.asarray(f(jax.tree.map(np.asarray, self.q)))
