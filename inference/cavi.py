@@ -128,8 +128,7 @@ def _warm(problem: Problem, data: Data, priors: Priors, how: Beginning, labels: 
 def _placeholder(data: Observations, priors: Priors, m: Moments) -> Transposed:
     """Return factors of the shapes that a sweep gives them: their scales are only as large as the priors make them."""
     shapes, _ = jax.eval_shape(sweep, data, priors, m)
-    factors: Transposed = jax.tree.map(lambda s: jax.device_put(np.ones(s.shape, s.dtype)), shapes)
-    return factors
+    return data.labels.blank(shapes)
 
 
 def step(data: Data, priors: Priors, state: State) -> tuple[State, float]:

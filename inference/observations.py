@@ -13,10 +13,12 @@ from ..model.groups import as_groups
 from ..model.types import Array
 from ..model.unlabelled import labels_of
 from .labels import Known, MeanField, Structured
+from .labels.spread import spread
 from .labels.unlabelled import label_prior
 from .observed import observe_matrix
 from .observed.candidates import Candidates
 from .posterior import Posterior
+from .sharding import ShardedMatrix
 
 
 class Observations(NamedTuple):
@@ -38,6 +40,10 @@ def observe(data: Data, form: str = "structured") -> Observations:
         data: of a `Problem`.
         form: of q for unlabelled samples, one of `labels.FORMS`.
     """
+    if isinstance(data.X, ShardedMatrix):
+        X, rows = data.X.observed, data.X.observed.layout.samples
+        membership, several = (None if x is None else x[rows] for x in (data.membership, data.several))
+        return Observations(X, spread(as_groups(membership, several), X.weights, X.layout))
     if data.num_unlabelled == 0:
         return Observations(observe_matrix(data), Known(data.groups))
     labels = labels_of(data)

@@ -64,7 +64,7 @@ class Data(NamedTuple):
     @property
     def matrix(self) -> Matrix:
         """The entries of X: sums, checks and selections."""
-        return DenseMatrix(self.X, self.mask)
+        return self.X if hasattr(self.X, "fingerprint") else DenseMatrix(self.X, self.mask)
 
     @property
     def group_sizes(self) -> Array:

@@ -1,4 +1,4 @@
-"""Labels in a run of sweeps: one strategy for known labels, and two for unlabelled samples.
+"""Labels in a run of sweeps: one strategy for known labels, two for unlabelled samples, one for samples on several devices.
 
 All strategies have the same methods, so that sweep, bound and engine do not depend on the strategy:
 
@@ -17,12 +17,14 @@ All strategies have the same methods, so that sweep, bound and engine do not dep
     weights_of(q)                       the weight of every row of V
     hold(posterior)                     factors in the layout of sweeps
     first(V, exposure)                  the moments that a start from means begins with
+    blank(shapes)                       factors before the first sweep
 """
 
 from .known import Known
 from .mean_field import MeanField
+from .spread import Spread
 from .structured import Structured
 
 FORMS = ("structured", "mean_field")
 
-__all__ = ["FORMS", "Known", "MeanField", "Structured"]
+__all__ = ["FORMS", "Known", "MeanField", "Spread", "Structured"]

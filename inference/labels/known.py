@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ...model.conjugacy import expected, negative_kl
 from ...model.groups import Groups
@@ -100,3 +101,8 @@ class Known:
     def first(self, V: Array, exposure: Array) -> tuple[Array, Array, Any]:
         """Return E[log V], the exposure and beliefs of a start."""
         return V, exposure, None
+
+    def blank(self, shapes: Transposed) -> Transposed:
+        """Return factors of these shapes, before the first sweep."""
+        factors: Transposed = jax.tree.map(lambda s: jax.device_put(np.ones(s.shape, s.dtype)), shapes)
+        return factors
