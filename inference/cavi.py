@@ -20,7 +20,7 @@ from ..model.problem import Problem
 from ..model.types import Array
 from .bound import bound, paper_bound, paper_bound_gap
 from .components import warn_of_dead
-from .engine import Schedule, State, anneal, plain, run_batch, run_one
+from .engine import Schedule, Snapshot, State, anneal, plain, run_batch, run_one
 from .hyper import Learn, learn, tie
 from .labels.warm_start import Labelling, begins_warm, joined, label_posterior, labelled, labelling
 from .moments import Moments, Transposed
@@ -33,7 +33,7 @@ from .sweep import moments, sweep
 from .warning import quiet
 
 __all__ = [
-    "Labelling", "Learn", "Moments", "State", "bound", "init", "labelling", "learn", "paper_bound", "paper_bound_gap",
+    "Labelling", "Learn", "Moments", "Snapshot", "State", "bound", "init", "labelling", "learn", "paper_bound", "paper_bound_gap",
     "refine", "run", "run_many", "start", "start_at_shape", "step",
 ]  # fmt: skip
 
@@ -171,6 +171,8 @@ def run(
     learn: Learn | None = None,
     labels: Labelling | None = None,
     callback: Callable[[Fit], object] | None = None,
+    checkpoint: Callable[[Callable[[], Snapshot]], object] | None = None,
+    resume: Snapshot | None = None,
 ) -> Fit:
     """Fit the mean field by sweeps of coordinate ascent.
 
@@ -195,7 +197,9 @@ def run(
         labels: how the labels of unlabelled samples are learned, as made by `cavi.labelling`, whose defaults None
             takes. With a warm start, `init` has no effect. The result is in `fit.posterior.z` and
             `fit.posterior.labels`; the sweeps of the warm start are not in `elbo`.
-        callback: called with the `Fit` so far about every 25 sweeps, for progress and checkpoints.
+        callback: called with the `Fit` so far about every 25 sweeps, for progress.
+        checkpoint: called about every 25 sweeps with a function that returns a `Snapshot`, which it may keep.
+        resume: a `Snapshot` of a run with the same arguments, which then goes on as if it had not been interrupted.
 
     >>> from gsnmf.model import Gamma, Priors, as_data
     >>> data, priors = as_data([[3.0, 1.0], [0.0, 2.0]]), Priors(Gamma(1.0, 1.0), Gamma(1.0, 1.0))
@@ -213,15 +217,19 @@ def run(
     (see `in_use` and `prune`).
     """
     _check_options(max_steps, tol, accelerate, learn, labels)
-    if callback is not None and not callable(callback):
-        raise ValueError(f"expected callback to be a function of a Fit; got {callback!r}")
+    for name, given in (("callback", callback), ("checkpoint", checkpoint)):
+        if given is not None and not callable(given):
+            raise ValueError(f"expected {name} to be a function; got {given!r}")
     begun = start.posterior if isinstance(start, Fit) else start
     problem = _problem(data, priors, rank, begun)
+    if resume is not None:  # the values of a start are of no use, only its shapes
+        begun = Start(np.ones((data.num_features, problem.rank)), np.ones((problem.rank, data.num_samples)))
+        labels = (labelling() if labels is None else labels)._replace(annealing=0)
     seen, state = _begin(problem, data, priors, Beginning(key, begun, init, lam_start, labels))
     state, hyper = _with_ties(problem, seen, state, learn), problem.priors
     del problem  # sweeps read X in their own layout: the copy in the problem is no longer needed
     schedule = Schedule(priors, max_steps, tol, accelerate, learn)
-    fit = run_one(seen, hyper, state, schedule, callback)._replace(data=fingerprint(data))
+    fit = run_one(seen, hyper, state, schedule, callback, checkpoint, resume)._replace(data=fingerprint(data))
     _warn([fit], [data], tol)
     return fit
 

@@ -159,18 +159,43 @@ class Schedule(NamedTuple):
     learn: Learn | None
 
 
+class Snapshot(NamedTuple):
+    """A run between two sweeps, on the host: resumed from it, the run goes on as if it had not been interrupted.
+
+    leaves: the arrays of the state, rows of V in the order of samples.
+    last: the bound before the last sweep.
+    elbo: the bound before each sweep.
+    stop: whether the run had ended.
+    """
+
+    leaves: list[np.ndarray]
+    last: np.ndarray
+    elbo: np.ndarray
+    stop: bool
+
+    @property
+    def num_steps(self) -> int:
+        """The number of sweeps made."""
+        return len(self.elbo)
+
+
 def run_one(
     data: Observations,
     priors: Priors,
     state: State,
     schedule: Schedule,
     callback: Callable[[Fit], object] | None = None,
+    checkpoint: Callable[[Callable[[], Snapshot]], object] | None = None,
+    resume: Snapshot | None = None,
 ) -> Fit:
-    """Run sweeps from this state until it has converged or made all its sweeps."""
+    """Run sweeps from this state, or from a snapshot, until the run has converged or made all its sweeps."""
     each = partial(advance, accelerate=schedule.accelerate, learn=schedule.learn)
     state, last, threshold = _begin(state, schedule.tol, schedule.accelerate)
     done, stop = 0, False
     elbos: list[np.ndarray] = []
+    if resume is not None:
+        state, last = _restored(data, state, resume), jnp.asarray(resume.last, last.dtype)
+        done, stop, elbos = resume.num_steps, resume.stop, [resume.elbo]
 
     def fit() -> Fit:
         """Return the result so far. Its last bound is formed first in one more sweep."""
@@ -182,9 +207,34 @@ def run_one(
         last, stop = progress.last, bool(progress.stop)
         done += int(progress.n)
         elbos.append(np.asarray(progress.record, float)[: int(progress.n)])
+        if checkpoint is not None:
+            checkpoint(lambda: _snapshot(data, state, last, elbos, stop))
         if callback is not None:
             callback(fit())
     return fit()
+
+
+def _snapshot(data: Observations, state: State, last: Array, elbos: list[np.ndarray], stop: bool) -> Snapshot:
+    leaves = [data.labels.off_devices(leaf) for leaf in jax.tree.leaves(state)]
+    return Snapshot(leaves, np.asarray(last), np.concatenate(elbos), stop)
+
+
+def _restored(data: Observations, state: State, snapshot: Snapshot) -> State:
+    """Return the state of a snapshot; raise if it is not one of the same problem and options."""
+    leaves, structure = jax.tree.flatten(state)
+    if len(leaves) != len(snapshot.leaves):
+        raise ValueError(
+            f"expected a snapshot of a run with the same options, {len(leaves)} arrays; got {len(snapshot.leaves)}"
+        )
+    placed = [data.labels.on_devices(new, old) for new, old in zip(snapshot.leaves, leaves, strict=True)]
+    for new, old in zip(placed, leaves, strict=True):
+        if (new.shape, new.dtype) != (old.shape, old.dtype):
+            raise ValueError(
+                f"expected a snapshot of the same problem, with an array of {old.dtype} {old.shape}; "
+                f"got {new.dtype} {new.shape}"
+            )
+    restored: State = jax.tree.unflatten(structure, placed)
+    return restored
 
 
 def run_batch(data: Observations, priors: Priors, state: State, schedule: Schedule, shared: bool) -> list[Fit]:

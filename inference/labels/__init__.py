@@ -18,6 +18,7 @@ All strategies have the same methods, so that sweep, bound and engine do not dep
     hold(posterior)                     factors in the layout of sweeps
     first(V, exposure)                  the moments that a start from means begins with
     blank(shapes)                       factors before the first sweep
+    off_devices(leaf), on_devices(...)  arrays of the state to the host and back
 """
 
 from .known import Known

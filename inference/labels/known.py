@@ -106,3 +106,11 @@ class Known:
         """Return factors of these shapes, before the first sweep."""
         factors: Transposed = jax.tree.map(lambda s: jax.device_put(np.ones(s.shape, s.dtype)), shapes)
         return factors
+
+    def off_devices(self, leaf: Array) -> np.ndarray:
+        """Return an array of the state on the host."""
+        return np.asarray(leaf)
+
+    def on_devices(self, leaf: np.ndarray, like: Array) -> Array:
+        """Return an array of the state on the devices, as another one is."""
+        return jax.device_put(leaf)

@@ -79,6 +79,17 @@ class Spread(Known):
         """Return factors of these shapes, before the first sweep, V's rows on their devices."""
         rows = Gamma(*(self.layout.spread(np.ones((sum(self.layout.counts), *x.shape[1:]), x.dtype)) for x in shapes.V))
         return super().blank(shapes)._replace(V=rows)
+    def off_devices(self, leaf: Array) -> np.ndarray:
+        """Return an array of the state on the host, rows in the order of samples; all processes must ask for it."""
+        return self.layout.gather(leaf) if self._has_rows(leaf) else np.asarray(leaf)
+
+    def on_devices(self, leaf: np.ndarray, like: Array) -> Array:
+        """Return an array of the state on the devices, rows on theirs if those of another one are."""
+        return self.layout.spread(leaf) if self._has_rows(like) else jax.device_put(leaf)
+
+    def _has_rows(self, leaf: Array) -> bool:
+        return leaf.ndim == 2 and leaf.sharding.is_equivalent_to(self.layout.sharding(True), 2)
+
 
 def spread(groups: Groups, weights: Array, layout: Layout) -> Spread:
     """Return the strategy of labels for rows on devices.
