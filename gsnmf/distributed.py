@@ -1,0 +1,166 @@
+"""Several processes, on one machine or on several: how they join, which samples each reads, and how they part.
+
+Every process runs the same command. `jax.distributed` connects them; process 0 also listens for the others on a port of
+its own. A process that dies closes its connection, one that freezes stops sending, and the others then end with a
+sentence: without it they would wait for minutes in the next sum over processes.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import socket
+import sys
+import threading
+import time
+from typing import Any
+
+HEARTBEAT = 30.0  # seconds without a sign of life after which a peer counts as frozen
+PORT_TIMEOUT = 60.0  # seconds for all processes to connect
+LEFT = 3  # the exit code of a process whose peer has gone
+BEAT, BYE = b"+", b"."
+
+
+def join(coordinator: str | None = None, processes: int | None = None, process: int | None = None) -> None:
+    """Connect this process with its peers; it must precede any other use of JAX.
+
+    Args:
+        coordinator: host and port of process 0, as in 10.0.0.1:1234. None finds all three from Slurm, Open MPI or
+            Kubernetes, as `jax.distributed.initialize` does.
+        processes: their number.
+        process: the number of this one, from 0.
+    """
+    import jax
+
+    given = (coordinator, processes, process)
+    if any(x is None for x in given) and any(x is not None for x in given):
+        raise ValueError(
+            "expected coordinator, processes and process together, or none of them; got "
+            + ", ".join(f"{k}={v!r}" for k, v in zip(("coordinator", "processes", "process"), given, strict=True))
+        )
+    if coordinator is not None and process is not None and processes is not None:
+        host, _, port = coordinator.rpartition(":")
+        if not host or not port.isdecimal():
+            raise ValueError(f"expected the coordinator as HOST:PORT; got {coordinator!r}")
+        if not 0 <= process < processes:
+            raise ValueError(f"expected a process from 0 to {processes - 1}; got {process}")
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    try:
+        jax.distributed.initialize(coordinator, processes, process)
+    except (RuntimeError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(
+            "expected --coordinator HOST:PORT, --processes N and --process I, or a cluster that JAX finds (Slurm, Open "
+            f"MPI, Kubernetes); got {reason}"
+        ) from None
+
+
+class Peers:
+    """A watch over the other processes: this one ends, with a sentence, when one of them dies or freezes.
+
+    Args:
+        hint: the end of the sentence, such as where a checkpoint is.
+        heartbeat: seconds without a sign of life after which a peer counts as frozen.
+
+    It is a context: at its regular end all processes say goodbye first.
+    """
+
+    def __init__(self, hint: str = "", heartbeat: float = HEARTBEAT) -> None:
+        self.hint, self.heartbeat = hint, heartbeat
+        self.heard: dict[socket.socket, float] = {}
+        self.ended = threading.Event()
+
+    def __enter__(self) -> Peers:
+        """Connect to process 0, or let the others connect, and begin to watch."""
+        import jax
+
+        from .inference.sharding import all_processes
+
+        if jax.process_count() == 1:
+            return self
+        if jax.process_index() == 0:
+            with socket.create_server(("", 0)) as server:
+                all_processes(server.getsockname()[1])
+                server.settimeout(PORT_TIMEOUT)
+                found = [server.accept()[0] for _ in range(jax.process_count() - 1)]
+        else:
+            port = all_processes(0)[0]
+            found = [socket.create_connection((_coordinator().rpartition(":")[0], port), PORT_TIMEOUT)]
+        self.heard = dict.fromkeys(found, time.monotonic())
+        threading.Thread(target=self._watch, daemon=True).start()
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        """Say goodbye, unless a peer has gone: then wait for the watch to speak and to end the process."""
+        import jax
+
+        if not self.heard:
+            return
+        if error is not None and type(error).__name__ in ("JaxRuntimeError", "XlaRuntimeError"):
+            time.sleep(self.heartbeat + 2)  # the watch hears of it within milliseconds
+            self._leave(f"a sum over processes failed: {str(error).splitlines()[0]}")
+        if error is None:
+            self.ended.set()
+            _send(self.heard, BYE)
+            jax.distributed.shutdown()
+        else:
+            sys.stderr.flush()
+
+    def _watch(self) -> None:
+        selector = selectors.DefaultSelector()
+        for peer in self.heard:
+            selector.register(peer, selectors.EVENT_READ)
+        beat = time.monotonic()
+        while not self.ended.is_set() and selector.get_map():
+            for key, _ in selector.select(timeout=0.5):
+                peer: Any = key.fileobj
+                try:
+                    said = peer.recv(64)
+                except OSError:
+                    said = b""
+                if not said:
+                    self._leave("another process has ended")
+                if said.endswith(BYE):
+                    selector.unregister(peer)
+                self.heard[peer] = time.monotonic()
+            if time.monotonic() - beat > min(1.0, self.heartbeat / 4):
+                beat = time.monotonic()
+                _send(self.heard, BEAT)
+            watched = [key.fileobj for key in selector.get_map().values()]
+            silent = max((beat - self.heard[peer] for peer in watched), default=0.0)  # type: ignore[index]  # sockets
+            if silent > self.heartbeat:
+                self._leave(f"another process has not answered for {silent:.0f} s")
+
+    def _leave(self, reason: str) -> None:
+        """End at once: JAX's own exit would wait for the peer that has gone."""
+        if self.ended.is_set():
+            return
+        print(f"gsnmf: error: {reason}{self.hint}", file=sys.stderr, flush=True)
+        os._exit(LEFT)
+
+
+def _send(peers: Any, word: bytes) -> None:
+    for peer in peers:
+        try:
+            peer.sendall(word)
+        except OSError:  # the next read says that it has gone
+            pass
+
+
+def _coordinator() -> str:
+    """Return the address of process 0, given or found by JAX, which has no public name for it."""
+    from jax._src import distributed
+
+    return str(distributed.global_state.coordinator_address)
+
+
+def own_samples(num_samples: int) -> slice:
+    """Return the samples of this process: contiguous, and as many as the others' or one more."""
+    import jax
+    import numpy as np
+
+    parts = np.array_split(np.arange(num_samples), jax.process_count())
+    mine = parts[jax.process_index()]
+    if len(mine) == 0:
+        raise ValueError(f"expected at least one sample for each of {jax.process_count()} processes; got {num_samples}")
+    return slice(int(mine[0]), int(mine[-1]) + 1)
