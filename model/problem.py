@@ -195,8 +195,10 @@ def _rank(matrices: Parameters, rank: int | None) -> int:
 def _cast(tree: Any) -> Any:
     """Return all arrays in the precision that JAX is set to; NumPy casts its own arrays, which compiles nothing."""
     dtype = jnp.result_type(float)
+
     def one(x):
         if hasattr(x, "fingerprint"):
             return x
         return jnp.asarray(x if isinstance(x, jax.Array) else np.asarray(x, dtype), dtype)
+
     return jax.tree.map(one, tree, is_leaf=lambda x: hasattr(x, "fingerprint"))

@@ -20,6 +20,7 @@ from .options import (
     run_options,
     seed,
 )
+from .processes import add_distributed, check_distributed, in_processes, read_own_part
 
 if TYPE_CHECKING:
     from ..inference import Fit
@@ -33,7 +34,8 @@ FIT_EXAMPLES = f"""examples:
 {FILES}
 The fit is saved as two files, .npz for the arrays and .json for the rest, together with the data unless --without-data
 is given: gsnmf report makes a page of them, gsnmf.saving.load_fit loads them.
-Ctrl-C saves the last checkpoint. JAX_ENABLE_X64=1 in the environment computes in double precision."""
+A checkpoint is written next to it twice a minute, from which the same command goes on after any interruption;
+Ctrl-C saves the fit of the last sweeps. JAX_ENABLE_X64=1 in the environment computes in double precision."""
 
 
 def add_fit(commands: Any, **common: Any) -> None:
@@ -67,6 +69,7 @@ def add_fit(commands: Any, **common: Any) -> None:
         help="scale of λ's prior; without --labels, shape and scale of V's",
     )
     add_run(fit)
+    add_distributed(fit)
     fit.add_argument("--seed", type=seed, default=0, metavar="N", help="as GroupSparseNMF's random_state (default: 0)")
     fit.add_argument("--plots", type=Path, metavar="DIR", help="write pictures into this folder")
     fit.add_argument(
@@ -76,7 +79,7 @@ def add_fit(commands: Any, **common: Any) -> None:
 
 
 def _fit(arguments: argparse.Namespace) -> int:
-    from ..saving import pair, save_fit
+    from ..saving import pair
 
     npz, _ = pair(arguments.out)
     check_folder(npz.parent)
@@ -86,19 +89,33 @@ def _fit(arguments: argparse.Namespace) -> int:
         if given is not None and given.resolve() in (npz.resolve(), npz.with_suffix(".json").resolve()):
             raise ValueError(f"expected --out to name a file other than the input; got {given} for both")
     check_problem(arguments)
+    check_distributed(arguments)
     if arguments.plots is not None:
         check_folder(arguments.plots)
-    data, priors, rank = read_problem(arguments)
+    checkpoint = npz.with_suffix(".checkpoint.npz")
+    if arguments.distributed:
+        return in_processes(arguments, checkpoint, lambda: _fit_and_save(arguments, npz, checkpoint))
+    return _fit_and_save(arguments, npz, checkpoint)
+
+
+def _fit_and_save(arguments: argparse.Namespace, npz: Path, checkpoint: Path) -> int:
+    import jax
+
+    from ..saving import save_fit
+
+    data, priors, rank = read_own_part(arguments) if arguments.distributed else read_problem(arguments)
     shape = arguments.image_shape
     if shape is not None and shape[0] * shape[1] != data.num_features:
         raise ValueError(f"expected --image-shape with {data.num_features} pixels; got {shape[0]}x{shape[1]}")
     begin = time.perf_counter()
-    fit, interrupted = _run(arguments, data, priors, rank)
+    fit, interrupted = _run(arguments, data, priors, rank, checkpoint)
     if fit is None:
         raise KeyboardInterrupt
+    if jax.process_index() > 0:  # process 0 writes
+        return 0
     seconds = time.perf_counter() - begin
-    kept = data.names if arguments.without_data else data
-    save_fit(npz, fit, fit.priors or priors, kept, image_shape=shape, seconds=seconds)
+    bare = arguments.without_data or arguments.distributed
+    save_fit(npz, fit, fit.priors or priors, data.names if bare else data, image_shape=shape, seconds=seconds)
     if interrupted:
         print(f"gsnmf: interrupted after sweep {fit.num_steps}; saved in {npz}", file=sys.stderr)
         return 130
@@ -107,7 +124,7 @@ def _fit(arguments: argparse.Namespace) -> int:
         print(f"gsnmf: error: {fit.message} The saved factors are not usable.", file=sys.stderr)
         return 1
     print(f"\n{fit.message}\nSaved in {npz} and {npz.with_suffix('.json').name}")
-    if not arguments.without_data:
+    if not bare:
         print(f"A page about it: gsnmf report {npz}")
     if arguments.plots is not None:
         from ..drawing.plots import save_figures
@@ -117,11 +134,12 @@ def _fit(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _run(arguments: argparse.Namespace, data: Data, priors: Priors, rank: int) -> tuple[Fit | None, bool]:
-    """Return the fit, and whether Ctrl-C ended it: then the last checkpoint, or None before the first."""
+def _run(arguments: argparse.Namespace, data: Data, priors: Priors, rank: int, file: Path) -> tuple[Fit | None, bool]:
+    """Return the fit, and whether Ctrl-C ended it: then the fit of the last 25 sweeps, or None before the first."""
     import jax
     from tqdm import tqdm
 
+    from ..checkpoints import Checkpoint, mark_of
     from ..classification.restarts import draw_seeds
     from ..inference import cavi
     from ..inference.warning import quiet
@@ -133,6 +151,11 @@ def _run(arguments: argparse.Namespace, data: Data, priors: Priors, rank: int) -
     if any(axes):
         # The shapes of λ specify which component belongs to which label: only the scale can be learned.
         learn = cavi.learn(*axes, what=("both", "both" if arguments.labels is None else "scale"))
+    own = {"seed": arguments.seed, "init": options["init"], "lam_start": options["lam_start"], "learn": axes}
+    kept = Checkpoint(file, mark_of(data, priors, own), due=_agreed, writes=jax.process_index() == 0)
+    resume = kept.load()
+    if resume is not None and jax.process_index() == 0:
+        print(f"gsnmf: goes on from sweep {resume.num_steps} of {file}", file=sys.stderr)
     with tqdm(total=options["max_steps"], unit="sweep", disable=None) as progress, quiet():  # the table says the same
 
         def checkpoint(fit: Fit) -> None:
@@ -148,13 +171,23 @@ def _run(arguments: argparse.Namespace, data: Data, priors: Priors, rank: int) -
                 learn=learn,
                 labels=cavi.labelling(warm_start=options["init"]),
                 callback=checkpoint,
+                checkpoint=kept,
+                resume=resume,
                 **options,
             )
         except KeyboardInterrupt:
             if not last:
                 return None, True
             return last[0]._replace(converged=False, message=f"Interrupted after sweep {last[0].num_steps}."), True
+    kept.remove()
     return fit, False
+
+
+def _agreed(due: bool) -> bool:
+    """Return what process 0 says: all processes take part in a checkpoint, or none."""
+    from ..inference.sharding import all_processes
+
+    return bool(all_processes(due)[0])
 
 
 def _table(data: Data, fit: Fit, seconds: float) -> str:

@@ -79,6 +79,7 @@ class Spread(Known):
         """Return factors of these shapes, before the first sweep, V's rows on their devices."""
         rows = Gamma(*(self.layout.spread(np.ones((sum(self.layout.counts), *x.shape[1:]), x.dtype)) for x in shapes.V))
         return super().blank(shapes)._replace(V=rows)
+
     def off_devices(self, leaf: Array) -> np.ndarray:
         """Return an array of the state on the host, rows in the order of samples; all processes must ask for it."""
         return self.layout.gather(leaf) if self._has_rows(leaf) else np.asarray(leaf)

@@ -1,0 +1,110 @@
+"""Checkpoints of a run on disk: one file, replaced as a whole, removed when the run has ended."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import time
+import zipfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from .files import PathLike
+from .inference.engine import Snapshot
+from .model import Data
+
+FORMAT, FORMAT_VERSION = "gsnmf-checkpoint", 1
+PERIOD = 30.0  # seconds between checkpoints
+
+
+class Checkpoint:
+    """A file from which a run resumes as if it had not been interrupted.
+
+    Args:
+        path: the file.
+        mark: identifies the run, as made by `mark_of`: a file with another mark is not resumed from.
+        period: seconds between checkpoints.
+        due: whether it is time, given the seconds since the last checkpoint; for several processes they must agree.
+        writes: whether this process writes.
+    """
+
+    def __init__(
+        self,
+        path: PathLike,
+        mark: str,
+        period: float = PERIOD,
+        due: Callable[[bool], bool] = bool,
+        writes: bool = True,
+    ) -> None:
+        self.path, self.mark, self.period = Path(path), mark, period
+        self.due, self.writes = due, writes
+        self.last = time.monotonic()
+
+    def __call__(self, take: Callable[[], Snapshot]) -> None:
+        """Write a checkpoint if it is time; what `cavi.run` takes as `checkpoint`."""
+        if self.due(time.monotonic() - self.last >= self.period):
+            self.last = time.monotonic()
+            snapshot = take()
+            if self.writes:
+                self.save(snapshot)
+
+    def save(self, snapshot: Snapshot) -> None:
+        """Write a snapshot; the file is the old one or the new one at any moment."""
+        about = {"format": FORMAT, "format_version": FORMAT_VERSION, "mark": self.mark, "stop": bool(snapshot.stop)}
+        arrays = {f"leaf.{n}": leaf for n, leaf in enumerate(snapshot.leaves)}
+        buffer = io.BytesIO()
+        words = np.frombuffer(json.dumps(about).encode(), np.uint8)
+        np.savez(buffer, about=words, last=snapshot.last, elbo=snapshot.elbo, **arrays)  # type: ignore[arg-type]
+        temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
+        try:
+            with temporary.open("wb") as file:
+                file.write(buffer.getbuffer())
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, self.path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def load(self) -> Snapshot | None:
+        """Return the snapshot of the file; None without a file."""
+        if not self.path.exists():
+            return None
+        remedy = "remove it, or choose another --out"
+        try:
+            with np.load(self.path, allow_pickle=False) as stored:
+                about = json.loads(bytes(stored["about"]))
+                leaves = [stored[f"leaf.{n}"] for n in range(sum(name.startswith("leaf.") for name in stored.files))]
+                last, elbo = stored["last"], stored["elbo"]
+            if about["format"] != FORMAT or about["format_version"] > FORMAT_VERSION:
+                raise ValueError(f"{about['format']} in version {about['format_version']}")
+            mark, stop = about["mark"], bool(about["stop"])
+        except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+            raise ValueError(f"expected a checkpoint in {self.path}; got {error} ({remedy})") from None
+        if mark != self.mark:
+            raise ValueError(f"expected {self.path} to be a checkpoint of this run; got that of another one ({remedy})")
+        return Snapshot(leaves, last, elbo, stop)
+
+    def remove(self) -> None:
+        """Remove the file: the run has ended."""
+        if self.writes:
+            self.path.unlink(missing_ok=True)
+
+
+def mark_of(data: Data, priors: Any, options: dict[str, Any]) -> str:
+    """Return a mark of data, priors and options: runs with different ones cannot resume each other.
+
+    Data count by their sums, which do not depend on how they are spread over processes.
+    """
+    matrix = data.matrix
+    sums = matrix.shape, matrix.total(), matrix.num_observed, matrix.largest()
+    crc = zlib.crc32(repr((sums, sorted(options.items()), jax.numpy.result_type(float).name)).encode())
+    for leaf in jax.tree.leaves((priors, data.membership)):
+        array = np.ascontiguousarray(leaf, float)
+        crc = zlib.crc32(array.tobytes(), zlib.crc32(str(array.shape).encode(), crc))
+    return f"{crc:08x}"

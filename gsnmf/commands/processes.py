@@ -1,0 +1,92 @@
+"""The option --distributed of `gsnmf fit`: several processes, each with its own samples."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from .options import make_priors
+
+if TYPE_CHECKING:
+    from ..model import Data, Priors
+
+
+def add_distributed(parser: argparse.ArgumentParser) -> None:
+    """Add the options of several processes."""
+    group = parser.add_argument_group(
+        "several processes, which run the same command, on one machine or on several (docs/scaling.md)"
+    )
+    group.add_argument(
+        "--distributed", action="store_true", help="split the samples of FILE, or the files of a folder, over processes"
+    )
+    group.add_argument("--coordinator", metavar="HOST:PORT", help="of process 0; found from Slurm, MPI or Kubernetes")
+    group.add_argument("--processes", type=int, metavar="N", help="their number; found likewise")
+    group.add_argument("--process", type=int, metavar="I", help="the number of this one, from 0; found likewise")
+    group.add_argument(
+        "--heartbeat", type=float, metavar="S", help="seconds until a silent process counts as lost (30)"
+    )
+
+
+def check_distributed(arguments: argparse.Namespace) -> None:
+    """Raise ValueError for options that contradict each other."""
+    if not arguments.distributed:
+        for name in ("coordinator", "processes", "process", "heartbeat"):
+            if getattr(arguments, name) is not None:
+                raise ValueError(f"expected --distributed with --{name}; got none")
+    elif arguments.plots is not None:
+        raise ValueError("expected --plots without --distributed; got both (gsnmf report draws a saved fit)")
+    if arguments.heartbeat is not None and not 1 <= arguments.heartbeat < 1e6:
+        raise ValueError(f"expected --heartbeat to be at least 1 second; got {arguments.heartbeat:g}")
+
+
+def in_processes(arguments: argparse.Namespace, checkpoint: Any, run: Callable[[], int]) -> int:
+    """Join the other processes, run, and part; an error here ends all of them.
+
+    Args:
+        arguments: of the command.
+        checkpoint: the file of checkpoints.
+        run: the command itself.
+    """
+    from ..distributed import HEARTBEAT, Peers, join
+
+    join(arguments.coordinator, arguments.processes, arguments.process)
+    hint = f"; run the same command again, with any number of processes, to go on from {checkpoint}, if it is there"
+    try:
+        with Peers(hint, arguments.heartbeat or HEARTBEAT):
+            return run()
+    except (ValueError, OSError, ImportError) as error:
+        print(f"gsnmf: error: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
+        os._exit(2)  # JAX's own exit would wait for the other processes, which this one leaves
+    except KeyboardInterrupt:
+        print(f"gsnmf: interrupted{hint}", file=sys.stderr, flush=True)
+        os._exit(130)
+
+
+def read_own_part(arguments: argparse.Namespace) -> tuple[Data, Priors, int]:
+    """Read the samples of this process; return data that stand for those of all, priors and rank."""
+    import jax
+    import numpy as np
+    import pandas as pd
+
+    from ..files import read_labels
+    from ..inference.sharding import shard
+    from ..model import as_data
+    from ..model.problem import Problem
+    from ..parts import read_part
+
+    matrix, first, N = read_part(arguments.file, jax.process_index(), jax.process_count())
+    labels = levels = None
+    if arguments.labels is not None:
+        every = read_labels(arguments.labels)
+        if len(every) != N:
+            raise ValueError(f"expected {N} labels, one per sample; got {len(every)} in {arguments.labels}")
+        labels = every[first : first + matrix.X.shape[1]]
+        levels = sorted(set(np.asarray(every)[~pd.isna(every)].tolist()))
+    names = matrix.sample_names or range(first, first + matrix.X.shape[1])
+    local = as_data(matrix.X, labels, feature_names=matrix.feature_names, sample_names=list(names), group_names=levels)
+    data = shard(local)
+    priors = make_priors(arguments, data, arguments.rank)
+    return data, priors, Problem(data, priors, arguments.rank).rank
