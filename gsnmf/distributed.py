@@ -7,6 +7,7 @@ sentence: without it they would wait for minutes in the next sum over processes.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import selectors
 import socket
@@ -44,7 +45,7 @@ def join(coordinator: str | None = None, processes: int | None = None, process: 
             raise ValueError(f"expected the coordinator as HOST:PORT; got {coordinator!r}")
         if not 0 <= process < processes:
             raise ValueError(f"expected a process from 0 to {processes - 1}; got {process}")
-    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")  # type: ignore[no-untyped-call]  # JAX's
     try:
         jax.distributed.initialize(coordinator, processes, process)
     except (RuntimeError, ValueError) as error:
@@ -102,14 +103,14 @@ class Peers:
         if error is None:
             self.ended.set()
             _send(self.heard, BYE)
-            jax.distributed.shutdown()
+            jax.distributed.shutdown()  # type: ignore[no-untyped-call]  # JAX's
         else:
             sys.stderr.flush()
 
     def _watch(self) -> None:
         selector = selectors.DefaultSelector()
-        for peer in self.heard:
-            selector.register(peer, selectors.EVENT_READ)
+        for one in self.heard:
+            selector.register(one, selectors.EVENT_READ)
         beat = time.monotonic()
         while not self.ended.is_set() and selector.get_map():
             for key, _ in selector.select(timeout=0.5):
@@ -126,8 +127,8 @@ class Peers:
             if time.monotonic() - beat > min(1.0, self.heartbeat / 4):
                 beat = time.monotonic()
                 _send(self.heard, BEAT)
-            watched = [key.fileobj for key in selector.get_map().values()]
-            silent = max((beat - self.heard[peer] for peer in watched), default=0.0)  # type: ignore[index]  # sockets
+            watched: list[Any] = [key.fileobj for key in selector.get_map().values()]
+            silent = max((beat - self.heard[x] for x in watched), default=0.0)
             if silent > self.heartbeat:
                 self._leave(f"another process has not answered for {silent:.0f} s")
 
@@ -141,10 +142,8 @@ class Peers:
 
 def _send(peers: Any, word: bytes) -> None:
     for peer in peers:
-        try:
+        with contextlib.suppress(OSError):  # the next read says that it has gone
             peer.sendall(word)
-        except OSError:  # the next read says that it has gone
-            pass
 
 
 def _coordinator() -> str:

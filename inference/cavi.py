@@ -33,8 +33,8 @@ from .sweep import moments, sweep
 from .warning import quiet
 
 __all__ = [
-    "Labelling", "Learn", "Moments", "Snapshot", "State", "bound", "init", "labelling", "learn", "paper_bound", "paper_bound_gap",
-    "refine", "run", "run_many", "start", "start_at_shape", "step",
+    "Labelling", "Learn", "Moments", "Snapshot", "State", "bound", "init", "labelling", "learn", "paper_bound",
+    "paper_bound_gap", "refine", "run", "run_many", "start", "start_at_shape", "step",
 ]  # fmt: skip
 
 

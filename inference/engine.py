@@ -202,21 +202,21 @@ def run_one(
         after, progress = each(data, priors, _own(state), 0, 1, last, threshold)
         return _fit(_settled(data, state, after), elbos, progress.optimum, stop, schedule)
 
+    def snapshot() -> Snapshot:
+        """Return the run so far, on the host."""
+        leaves = [data.labels.off_devices(leaf) for leaf in jax.tree.leaves(state)]
+        return Snapshot(leaves, np.asarray(last), np.concatenate(elbos), stop)
+
     while done < schedule.max_steps and not stop:
         state, progress = each(data, priors, state, done, schedule.max_steps, last, threshold)
         last, stop = progress.last, bool(progress.stop)
         done += int(progress.n)
         elbos.append(np.asarray(progress.record, float)[: int(progress.n)])
         if checkpoint is not None:
-            checkpoint(lambda: _snapshot(data, state, last, elbos, stop))
+            checkpoint(snapshot)
         if callback is not None:
             callback(fit())
     return fit()
-
-
-def _snapshot(data: Observations, state: State, last: Array, elbos: list[np.ndarray], stop: bool) -> Snapshot:
-    leaves = [data.labels.off_devices(leaf) for leaf in jax.tree.leaves(state)]
-    return Snapshot(leaves, np.asarray(last), np.concatenate(elbos), stop)
 
 
 def _restored(data: Observations, state: State, snapshot: Snapshot) -> State:

@@ -41,9 +41,10 @@ def observe(data: Data, form: str = "structured") -> Observations:
         form: of q for unlabelled samples, one of `labels.FORMS`.
     """
     if isinstance(data.X, ShardedMatrix):
-        X, rows = data.X.observed, data.X.observed.layout.samples
-        membership, several = (None if x is None else x[rows] for x in (data.membership, data.several))
-        return Observations(X, spread(as_groups(membership, several), X.weights, X.layout))
+        seen = data.X.observed
+        sample = seen.layout.samples
+        each = (None if x is None else x[sample] for x in (data.membership, data.several))
+        return Observations(seen, spread(as_groups(*each), seen.weights, seen.layout))
     if data.num_unlabelled == 0:
         return Observations(observe_matrix(data), Known(data.groups))
     labels = labels_of(data)

@@ -6,6 +6,7 @@ import json
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import jax
@@ -142,7 +143,7 @@ def shard(data: Data, devices: Sequence[Any] | None = None) -> Data:
             raise ValueError(f"expected the same {what} in every process, by number and name; got {numbers} of them")
     layout = Layout(Mesh(np.array(chosen), (AXIS,)), tuple(n for one in told for n in one["sizes"]))
     ends = np.cumsum([0, *sizes])
-    pieces = [_piece(data, start, end, layout.width) for start, end in zip(ends[:-1], ends[1:], strict=True)]
+    pieces = [_piece(data, start, end, layout.width) for start, end in pairwise(ends)]
     parts = jax.tree.map(lambda *leaves: _on_devices(leaves, mine, layout), *pieces)
     weights = layout.weights.astype(jnp.result_type(float))
     on_rows = jax.make_array_from_callback(weights.shape, layout.sharding(True), lambda index: weights[index])
@@ -157,7 +158,7 @@ def shard(data: Data, devices: Sequence[Any] | None = None) -> Data:
         stated = with_several(data)
         labels = stated._replace(several=concatenated(stated.several), unlabelled=np.zeros(len(samples), bool))
     X = ShardedMatrix(Sharded(parts, on_rows, layout), part, (data.num_features, len(samples)))
-    return Data(X, membership, Names(names.feature, samples, names.group), labels=labels)
+    return Data(X, membership, Names(names.feature.tolist(), samples, names.group.tolist()), labels=labels)
 
 
 def _piece(data: Data, start: int, end: int, width: int) -> Any:

@@ -196,7 +196,7 @@ def _cast(tree: Any) -> Any:
     """Return all arrays in the precision that JAX is set to; NumPy casts its own arrays, which compiles nothing."""
     dtype = jnp.result_type(float)
 
-    def one(x):
+    def one(x: Any) -> Any:
         if hasattr(x, "fingerprint"):
             return x
         return jnp.asarray(x if isinstance(x, jax.Array) else np.asarray(x, dtype), dtype)

@@ -1,4 +1,4 @@
-"""Labels in a run of sweeps: one strategy for known labels, two for unlabelled samples, one for samples on several devices.
+"""Labels in a run of sweeps: strategies for known labels, for unlabelled samples, and for samples on several devices.
 
 All strategies have the same methods, so that sweep, bound and engine do not depend on the strategy:
 

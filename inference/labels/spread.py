@@ -50,7 +50,8 @@ class Spread(Known):
     @property
     def _weights(self) -> Array:
         groups: Any = self.groups  # `spread` gives weights to all rows
-        return groups.weights  # type: ignore[no-any-return]
+        weights: Array = groups.weights
+        return weights
 
     def update(self, family: Any, m: Moments, V: Gamma, lam: Gamma | None, S: Allocation) -> Any:
         """Return the layout."""
@@ -89,7 +90,7 @@ class Spread(Known):
         return self.layout.spread(leaf) if self._has_rows(like) else jax.device_put(leaf)
 
     def _has_rows(self, leaf: Array) -> bool:
-        return leaf.ndim == 2 and leaf.sharding.is_equivalent_to(self.layout.sharding(True), 2)
+        return bool(leaf.ndim == 2 and leaf.sharding.is_equivalent_to(self.layout.sharding(True), 2))
 
 
 def spread(groups: Groups, weights: Array, layout: Layout) -> Spread:

@@ -1,26 +1,26 @@
 """X split along its samples over the devices of a mesh: every device reads its own part.
 
-Devices have equally many rows, one for each of their samples and further ones, without weight, that fill up. T and Λ are
-the same everywhere; a sweep adds up Σ_T, and small sums over samples, over all devices.
+Devices have equally many rows, one for each of their samples and further ones, without weight, that fill up. T and Λ
+are the same everywhere; a sweep adds up Σ_T, and small sums over samples, over all devices.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding
-from jax.sharding import PartitionSpec as P
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from ...model.priors import Gamma
 from ...model.types import Array
 
 AXIS = "sample"  # of the mesh
+ROWS: Any = PartitionSpec(AXIS)  # type: ignore[no-untyped-call]  # JAX's; rows on their devices
+SAME: Any = PartitionSpec()  # type: ignore[no-untyped-call]  # JAX's; the same on every device
 
 
 @jax.tree_util.register_static
@@ -66,7 +66,7 @@ class Layout:
 
     def sharding(self, rows: bool) -> NamedSharding:
         """Return the placement of rows, or of what is the same everywhere."""
-        return NamedSharding(self.mesh, P(AXIS) if rows else P())
+        return NamedSharding(self.mesh, ROWS if rows else SAME)
 
     def spread(self, values: Any) -> Array:
         """Return one value, or a row of values, for each sample as rows on the devices; host to devices."""
@@ -81,7 +81,8 @@ class Layout:
     def gather(self, values: Array) -> np.ndarray:
         """Return the rows of samples from all devices, in the order of samples; every process must call it."""
         whole = jax.jit(lambda x: x, out_shardings=self.sharding(False))(values)
-        return np.asarray(whole)[self.rows]
+        gathered: np.ndarray = np.asarray(whole)[self.rows]
+        return gathered
 
 
 @jax.tree_util.register_dataclass
@@ -108,18 +109,18 @@ class Sharded:
 
         def one(X: Any, T: Array, V: Array) -> tuple[Array, Array, Array]:
             of_T, of_V, log_ratio = X.allocate(T, V)
-            of_T, log_ratio = jax.lax.psum((of_T, log_ratio), AXIS)
-            return of_T, of_V, log_ratio
+            return _over_devices(of_T), of_V, _over_devices(log_ratio)
 
-        return self._each(one, (P(), P(AXIS)), (P(), P(AXIS), P()))(T, V)  # type: ignore[no-any-return]
+        sums: tuple[Array, Array, Array] = self._each(one, (SAME, ROWS), (SAME, ROWS, SAME), T, V)
+        return sums
 
     def exposure_of_T(self, V: Gamma) -> Array:
         """Return Σ_τ w_ντ E[v_iτ] over the samples of all devices."""
 
         def one(X: Any, V: Gamma) -> Array:
-            return jax.lax.psum(X.exposure_of_T(V), AXIS)
+            return _over_devices(X.exposure_of_T(V))
 
-        return self._each(one, (P(AXIS),), P())(self._of_samples(V))  # type: ignore[no-any-return]
+        return self._each(one, (ROWS,), SAME, self._of_samples(V))
 
     def exposure_of_V(self, T: Gamma) -> Array:
         """Return Σ_ν w_ντ E[t_νi], rows × components."""
@@ -127,29 +128,34 @@ class Sharded:
         def one(X: Any, T: Gamma) -> Array:
             return jnp.broadcast_to(X.exposure_of_V(T), (self.layout.width, T.a.shape[0]))
 
-        return self._each(one, (P(),), P(AXIS))(T)  # type: ignore[no-any-return]
+        return self._each(one, (SAME,), ROWS, T)
 
     def expected_totals(self, T: Gamma, V: Gamma) -> Array:
         """Return Σ_ντ w_ντ E[t_νi v_iτ] of every component."""
 
         def one(X: Any, T: Gamma, V: Gamma) -> Array:
-            return jax.lax.psum(X.expected_totals(T, V), AXIS)
+            return _over_devices(X.expected_totals(T, V))
 
-        return self._each(one, (P(), P(AXIS)), P())(T, self._of_samples(V))  # type: ignore[no-any-return]
+        return self._each(one, (SAME, ROWS), SAME, T, self._of_samples(V))
 
     def _of_samples(self, V: Gamma) -> Gamma:
         """Return q(V) with mean 0 in rows that fill up."""
         a, b = V.broadcast(*V.a.shape)
         return Gamma(a * self.weights[:, None], b)
 
-    def _each(self, one: Callable[..., Any], given: Any, returned: Any) -> Callable[..., Any]:
-        """Return a function of arguments that runs on every device, with its part of X first."""
+    def _each(self, one: Callable[..., Any], given: Any, returned: Any, *arguments: Any) -> Any:
+        """Return the result of a function of X and arguments that runs on every device, with its part of X."""
 
         def local(parts: Any, *arguments: Any) -> Any:
             return one(jax.tree.map(lambda x: x[0], parts), *arguments)
 
         # Scans and kernels inside do not say which of their values are the same on all devices.
         mapped = jax.shard_map(
-            local, mesh=self.layout.mesh, in_specs=(P(AXIS), *given), out_specs=returned, check_vma=False
+            local, mesh=self.layout.mesh, in_specs=(ROWS, *given), out_specs=returned, check_vma=False
         )
-        return partial(mapped, self.parts)
+        return mapped(self.parts, *arguments)
+
+
+def _over_devices(x: Array) -> Array:
+    """Return the sum over devices."""
+    return jax.lax.psum(x, AXIS)  # type: ignore[no-untyped-call]  # JAX's
