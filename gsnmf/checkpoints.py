@@ -77,7 +77,7 @@ class Checkpoint:
             return None
         remedy = "remove it, or choose another --out"
         try:
-            with np.load(self.path, allow_pickle=False) as stored:
+            with np.load(io.BytesIO(self.path.read_bytes()), allow_pickle=False) as stored:
                 about = json.loads(bytes(stored["about"]))
                 leaves = [stored[f"leaf.{n}"] for n in range(sum(name.startswith("leaf.") for name in stored.files))]
                 last, elbo = stored["last"], stored["elbo"]

@@ -13,6 +13,7 @@ from .labels.readout import label_probabilities
 from .leave_one_out import LeaveOneOut, leave_one_out
 from .linear_response import LinearResponse, linear_response
 from .posterior import Fit, Posterior, Status
+from .sharding import shard
 from .vsbc import calibration
 from .warning import DeadComponentsWarning
 
@@ -45,6 +46,7 @@ __all__ = [
     "mcmc",
     "prune",
     "psis",
+    "shard",
     "svi",
     "to_arviz",
     "upper_evidence",

@@ -34,7 +34,7 @@ FIT_EXAMPLES = f"""examples:
 {FILES}
 The fit is saved as two files, .npz for the arrays and .json for the rest, together with the data unless --without-data
 is given: gsnmf report makes a page of them, gsnmf.saving.load_fit loads them.
-A checkpoint is written next to it twice a minute, from which the same command goes on after any interruption;
+A checkpoint is written next to it, from which the same command goes on after any interruption;
 Ctrl-C saves the fit of the last sweeps. JAX_ENABLE_X64=1 in the environment computes in double precision."""
 
 
@@ -69,6 +69,9 @@ def add_fit(commands: Any, **common: Any) -> None:
         help="scale of λ's prior; without --labels, shape and scale of V's",
     )
     add_run(fit)
+    fit.add_argument(
+        "--checkpoint-every", type=float, default=30.0, metavar="S", help="seconds between checkpoints (default: 30)"
+    )
     add_distributed(fit)
     fit.add_argument("--seed", type=seed, default=0, metavar="N", help="as GroupSparseNMF's random_state (default: 0)")
     fit.add_argument("--plots", type=Path, metavar="DIR", help="write pictures into this folder")
@@ -90,6 +93,8 @@ def _fit(arguments: argparse.Namespace) -> int:
             raise ValueError(f"expected --out to name a file other than the input; got {given} for both")
     check_problem(arguments)
     check_distributed(arguments)
+    if not 0 <= arguments.checkpoint_every < math.inf:
+        raise ValueError(f"expected --checkpoint-every to be a number of seconds; got {arguments.checkpoint_every}")
     if arguments.plots is not None:
         check_folder(arguments.plots)
     checkpoint = npz.with_suffix(".checkpoint.npz")
@@ -152,9 +157,10 @@ def _run(arguments: argparse.Namespace, data: Data, priors: Priors, rank: int, f
         # The shapes of λ specify which component belongs to which label: only the scale can be learned.
         learn = cavi.learn(*axes, what=("both", "both" if arguments.labels is None else "scale"))
     own = {"seed": arguments.seed, "init": options["init"], "lam_start": options["lam_start"], "learn": axes}
-    kept = Checkpoint(file, mark_of(data, priors, own), due=_agreed, writes=jax.process_index() == 0)
+    mark, first_process = mark_of(data, priors, own), jax.process_index() == 0
+    kept = Checkpoint(file, mark, arguments.checkpoint_every, due=_agreed, writes=first_process)
     resume = kept.load()
-    if resume is not None and jax.process_index() == 0:
+    if resume is not None and first_process:
         print(f"gsnmf: goes on from sweep {resume.num_steps} of {file}", file=sys.stderr)
     with tqdm(total=options["max_steps"], unit="sweep", disable=None) as progress, quiet():  # the table says the same
 

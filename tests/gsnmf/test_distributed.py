@@ -1,0 +1,177 @@
+"""Several processes: the same fit as one, an end with a sentence when one has gone, and checkpoints."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gsnmf.checkpoints import Checkpoint
+from gsnmf.inference import cavi
+from gsnmf.parts import read_part, share
+from gsnmf.saving import load_fit
+
+FOLDER = Path(__file__).resolve().parents[2]
+COMMAND = "import sys; from gsnmf.cli import main; sys.exit(main())"
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    """40 features × 101 samples of three groups."""
+    rng = np.random.default_rng(0)
+    np.save(tmp_path / "X.npy", rng.poisson(rng.gamma(0.5, 2, (40, 5)) @ rng.gamma(0.5, 2, (5, 101))))
+    (tmp_path / "y.txt").write_text("\n".join(str(n % 3) for n in range(101)))
+    return tmp_path
+
+
+def start(folder: Path, *words: str, **environment: str) -> subprocess.Popen[str]:
+    """Start `gsnmf fit` in this folder."""
+    values = {**os.environ, "PYTHONPATH": str(FOLDER), "XLA_FLAGS": "--xla_backend_optimization_level=0", **environment}
+    command = [sys.executable, "-c", COMMAND, "fit", "X.npy", "--labels", "y.txt", "--seed", "1", *words]
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, cwd=folder, env=values, **pipes)
+
+
+def both(folder: Path, *words: str, **environment: str) -> list[subprocess.Popen[str]]:
+    """Start two processes."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    where = ["--distributed", "--coordinator", f"127.0.0.1:{port}", "--processes", "2"]
+    return [start(folder, *words, *where, "--process", str(n), **environment) for n in (0, 1)]
+
+
+@pytest.mark.parametrize(("x64", "bound", "of_T"), [("0", 1e-6, 1e-4), ("1", 1e-10, 1e-10)])
+def test_two_processes_give_the_fit_of_one(files: Path, x64: str, bound: float, of_T: float):
+    """Sums are added up in another order; so many sweeps of single precision lose two digits of T."""
+    options = ("--max-steps", "30", "--tol", "0")
+    ran = [
+        *both(files, "--out", "two", *options, JAX_ENABLE_X64=x64),
+        start(files, "--out", "one", *options, JAX_ENABLE_X64=x64),
+    ]
+    said = [process.communicate(timeout=240) for process in ran]
+    assert [process.returncode for process in ran] == [0, 0, 0], said
+    two, one = (load_fit(files / name).fit for name in ("two", "one"))
+    np.testing.assert_allclose(two.elbo[-1], one.elbo[-1], rtol=bound)
+    np.testing.assert_allclose(two.posterior.T.mean, one.posterior.T.mean, rtol=of_T)
+    np.testing.assert_allclose(two.posterior.V.mean, one.posterior.V.mean, rtol=of_T)
+    assert not list(files.glob("*checkpoint*"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("victim", "signal_", "within"), [(0, signal.SIGKILL, 5), (1, signal.SIGKILL, 5), (1, signal.SIGSTOP, 12)]
+)
+def test_a_lost_process_ends_the_other_and_any_number_goes_on(files: Path, victim: int, signal_: int, within: float):
+    """The rest is made by one process, and equals an undisturbed run to what another order of sums changes."""
+    options = ("--max-steps", "20000", "--tol", "0", "--checkpoint-every", "0", "--heartbeat", "6")
+    environment = {"JAX_ENABLE_X64": "1"}
+    ran = both(files, "--out", "two", *options, **environment)
+    deadline = time.monotonic() + 120
+    while not (files / "two.checkpoint.npz").exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    time.sleep(np.random.default_rng(victim).uniform(0, 2))
+    ran[victim].send_signal(signal_)
+    begin = time.monotonic()
+    try:
+        _, said = ran[1 - victim].communicate(timeout=60)
+    finally:
+        for process in ran:
+            process.kill()
+            with process:  # closes its pipes
+                pass
+    assert time.monotonic() - begin < within
+    assert ran[1 - victim].returncode == 3
+    assert re.search(r"gsnmf: error: another process has .*two\.checkpoint\.npz", said)
+    more = ("--max-steps", "400", "--tol", "0")
+    loaded = Checkpoint(files / "two.checkpoint.npz", "")
+    loaded.mark = str(_mark(files / "two.checkpoint.npz"))
+    snapshot = loaded.load()
+    assert snapshot is not None
+    assert snapshot.num_steps % 25 == 0
+    number = str(snapshot.num_steps + 50)
+    for name in ("two", "one"):
+        process = start(files, "--out", name, "--max-steps", number, *more[2:], **environment)
+        _, said = process.communicate(timeout=240)
+        assert process.returncode == 0, said
+        assert ("goes on from sweep" in said) == (name == "two")
+    two, one = (load_fit(files / name).fit for name in ("two", "one"))
+    np.testing.assert_allclose(two.elbo, one.elbo, rtol=1e-9)
+
+
+def _mark(path: Path) -> str:
+    import json
+
+    with np.load(path) as stored:
+        return str(json.loads(bytes(stored["about"]))["mark"])
+
+
+def test_options_of_processes(files: Path, capsys: pytest.CaptureFixture[str]):
+    from gsnmf.cli import main
+
+    fit = ("fit", str(files / "X.npy"), "--labels", str(files / "y.txt"), "--out", str(files / "out"))
+    for words, message in [
+        (("--process", "0"), "expected --distributed with --process"),
+        (("--distributed", "--plots", str(files)), "expected --plots without --distributed"),
+        (("--distributed", "--process", "0"), "expected coordinator, processes and process together"),
+        (("--distributed", "--coordinator", "here", "--processes", "2", "--process", "0"), "as HOST:PORT; got 'here'"),
+        (("--distributed", "--coordinator", "a:1", "--processes", "2", "--process", "2"), "from 0 to 1; got 2"),
+        (("--checkpoint-every", "-1"), "expected --checkpoint-every to be a number of seconds; got -1.0"),
+        (("--distributed", "--heartbeat", "0"), "expected --heartbeat to be at least 1 second; got 0"),
+    ]:
+        assert main([*fit, *words]) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_parts_are_the_samples_of_each_process(tmp_path: Path):
+    X = np.arange(22.0).reshape(2, 11)
+    np.save(tmp_path / "X.npy", X)
+    np.savez(tmp_path / "X.npz", X=X, other=np.ones(2))
+    np.savez_compressed(tmp_path / "small.npz", X=X)
+    (tmp_path / "X.csv").write_text("\n".join(",".join(map(str, row)) for row in X))
+    (tmp_path / "parts").mkdir()
+    for n, columns in enumerate(np.split(X, [2, 5, 6], axis=1)):
+        np.save(tmp_path / "parts" / f"{n}.npy", columns)
+    for name in ("X.npy", "X.npz", "small.npz", "X.csv", "parts"):
+        parts = [read_part(tmp_path / name, n, 3) for n in range(3)]
+        np.testing.assert_array_equal(np.concatenate([part.matrix.X for part in parts], axis=1), X)
+        assert {part.num_samples for part in parts} == {11}
+        assert [part.first for part in parts] == np.cumsum([0, *(part.matrix.X.shape[1] for part in parts)])[
+            :3
+        ].tolist()
+    with pytest.raises(ValueError, match="expected at least 9 files of samples in"):
+        read_part(tmp_path / "parts", 0, 9)
+    with pytest.raises(ValueError, match="expected at least one sample for each of 3 processes; got 2"):
+        share(2, 0, 3)
+
+
+def test_a_checkpoint_is_whole_and_of_this_run(tmp_path: Path):
+    file = tmp_path / "a.npz"
+    snapshot = cavi.Snapshot([np.ones(2), np.zeros((), np.float32)], np.array(1.0), np.arange(3.0), False)
+    kept = Checkpoint(file, "mark", period=0)
+    assert kept.load() is None
+    kept(lambda: snapshot)
+    loaded = kept.load()
+    assert loaded is not None
+    for ours, theirs in zip(loaded.leaves, snapshot.leaves, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+        assert ours.dtype == theirs.dtype
+    assert (loaded.num_steps, loaded.stop, float(loaded.last)) == (3, False, 1.0)
+    Checkpoint(file, "mark", period=1e9)(lambda: pytest.fail("not yet due"))
+    with pytest.raises(ValueError, match="to be a checkpoint of this run; got that of another one"):
+        Checkpoint(file, "other").load()
+    content = file.read_bytes()
+    for damaged in (content[:-200], content[:300] + b"x" + content[301:], b""):
+        file.write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"expected a checkpoint in .*remove it, or choose another --out"):
+            kept.load()
+    kept.remove()
+    assert list(tmp_path.iterdir()) == []
