@@ -15,12 +15,14 @@ import numpy as np
 from jax.experimental.multihost_utils import process_allgather
 from jax.sharding import Mesh
 
+from ..model.compressed import Compressed, is_sparse
 from ..model.data import Data, with_several
 from ..model.matrix import Matrix
 from ..model.metadata import Names, Unseen
 from ..model.types import Array
 from .observed.dense import cut_into_tiles
 from .observed.sharded import AXIS, Layout, Sharded
+from .observed.sparse import read_sparse
 
 
 class Part(Unseen):
@@ -82,7 +84,8 @@ class ShardedMatrix:
         n = samples - self.part.first
         own = (n >= 0) & (n < self.part.matrix.shape[1])
         found = np.zeros((self.shape[0], len(samples)))
-        found[:, own] = self.part.matrix.take(n[own])[0]
+        X, _ = self.part.matrix.take(n[own])
+        found[:, own] = X.to_scipy().toarray() if isinstance(X, Compressed) else X
         return concatenated(found[None]).sum(axis=0), None
 
     def fingerprint(self) -> None:
@@ -144,7 +147,7 @@ def shard(data: Data, devices: Sequence[Any] | None = None) -> Data:
     layout = Layout(Mesh(np.array(chosen), (AXIS,)), tuple(n for one in told for n in one["sizes"]))
     ends = np.cumsum([0, *sizes])
     pieces = [_piece(data, start, end, layout.width) for start, end in pairwise(ends)]
-    parts = jax.tree.map(lambda *leaves: _on_devices(leaves, mine, layout), *pieces)
+    parts = jax.tree.map(lambda *leaves: _on_devices(leaves, mine, layout), *_alike(pieces))
     weights = layout.weights.astype(jnp.result_type(float))
     on_rows = jax.make_array_from_callback(weights.shape, layout.sharding(True), lambda index: weights[index])
     total, seen, largest, are_whole = zip(*(one["sums"] for one in told), strict=True)
@@ -163,10 +166,29 @@ def shard(data: Data, devices: Sequence[Any] | None = None) -> Data:
 
 def _piece(data: Data, start: int, end: int, width: int) -> Any:
     """Return the samples of one device as sweeps read them, filled up with empty ones."""
-    dtype = jnp.result_type(float)
-    X = np.zeros((data.num_features, width), dtype)
-    X[:, : end - start] = data.matrix.take(np.arange(start, end))[0]
-    return cut_into_tiles(jnp.asarray(X), None)
+    dtype, F = jnp.result_type(float), data.num_features
+    X, _ = data.matrix.take(np.arange(start, end))
+    if is_sparse(data):
+        ends = np.append(X.rows_along(True).indptr, np.full(width - (end - start), X.nnz))
+        X = X.rows_along(True).astype(dtype)
+        return read_sparse(Compressed(ends, X.indices, X.values, (F, width), True), None, by_sample=True)
+    filled = np.zeros((F, width), dtype)
+    filled[:, : end - start] = X
+    return cut_into_tiles(jnp.asarray(filled), None)
+
+
+def _alike(pieces: list[Any]) -> list[Any]:
+    """Return the pieces of X filled up with zeros, which are no entries, so that those of all processes have one shape."""
+    leaves = [jax.tree.leaves(piece) for piece in pieces]
+    shapes = all_processes([[list(leaf.shape) for leaf in one] for one in leaves])
+    largest = [np.max(each, axis=0) for each in zip(*(one for process in shapes for one in process), strict=True)]
+
+    def filled(leaf: Array, shape: Any) -> Array:
+        return jnp.pad(leaf, [(0, int(n - m)) for n, m in zip(shape, leaf.shape, strict=True)])
+
+    structure = jax.tree.structure(pieces[0])
+    each = [[filled(leaf, shape) for leaf, shape in zip(one, largest, strict=True)] for one in leaves]
+    return [jax.tree.unflatten(structure, one) for one in each]
 
 
 def _on_devices(leaves: Sequence[Array], devices: Sequence[Any], layout: Layout) -> Array:
