@@ -184,7 +184,8 @@ def _alike(pieces: list[Any]) -> list[Any]:
     largest = [np.max(each, axis=0) for each in zip(*(one for process in shapes for one in process), strict=True)]
 
     def filled(leaf: Array, shape: Any) -> Array:
-        return jnp.pad(leaf, [(0, int(n - m)) for n, m in zip(shape, leaf.shape, strict=True)])
+        widths = [(0, int(n - m)) for n, m in zip(shape, leaf.shape, strict=True)]
+        return jnp.pad(leaf, widths) if any(more for _, more in widths) else leaf
 
     structure = jax.tree.structure(pieces[0])
     each = [[filled(leaf, shape) for leaf, shape in zip(one, largest, strict=True)] for one in leaves]
