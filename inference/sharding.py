@@ -88,6 +88,11 @@ class ShardedMatrix:
         found[:, own] = X.to_scipy().toarray() if isinstance(X, Compressed) else X
         return concatenated(found[None]).sum(axis=0), None
 
+    def __getitem__(self, place: tuple[slice, Array]) -> np.ndarray:
+        """Return columns as from an array, X[:, samples]; see `take`."""
+        columns: np.ndarray = self.take(place[1])[0]
+        return columns[place[0]]
+
     def fingerprint(self) -> None:
         """Return None: no process sees all of X."""
 

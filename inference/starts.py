@@ -201,6 +201,8 @@ def _complete(data: Data) -> np.ndarray:
 
     It reads entries of X because samples initialise the dictionary.
     """
+    if hasattr(data.X, "fingerprint"):  # on several devices: it finds the columns that are asked for
+        return data.X  # type: ignore[no-any-return]  # what is read of it is like an array
     X = np.asarray(data.X, float)
     if data.mask is None:
         return X
