@@ -183,7 +183,7 @@ def _piece(data: Data, start: int, end: int, width: int) -> Any:
 
 
 def _alike(pieces: list[Any]) -> list[Any]:
-    """Return the pieces of X filled up with zeros, which are no entries, so that those of all processes have one shape."""
+    """Return the pieces of X filled up with zeros, which are no entries: those of all processes have one shape."""
     leaves = [jax.tree.leaves(piece) for piece in pieces]
     shapes = all_processes([[list(leaf.shape) for leaf in one] for one in leaves])
     largest = [np.max(each, axis=0) for each in zip(*(one for process in shapes for one in process), strict=True)]

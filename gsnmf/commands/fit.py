@@ -106,12 +106,16 @@ def _fit(arguments: argparse.Namespace) -> int:
 def _fit_and_save(arguments: argparse.Namespace, npz: Path, checkpoint: Path) -> int:
     import jax
 
+    from ..memory import plan
     from ..saving import save_fit
 
     data, priors, rank = read_own_part(arguments) if arguments.distributed else read_problem(arguments)
     shape = arguments.image_shape
     if shape is not None and shape[0] * shape[1] != data.num_features:
         raise ValueError(f"expected --image-shape with {data.num_features} pixels; got {shape[0]}x{shape[1]}")
+    planned = plan(data, rank).check()
+    if jax.process_index() == 0:
+        print(f"gsnmf: {planned}", file=sys.stderr)
     begin = time.perf_counter()
     fit, interrupted = _run(arguments, data, priors, rank, checkpoint)
     if fit is None:
