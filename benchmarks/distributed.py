@@ -100,7 +100,7 @@ def main() -> None:
             bounds[number] = result["bound"]
     for number, times in found.items():
         low, median, high = np.quantile(times, [0, 0.5, 1])
-        print(f"{number} process{'es' if number > 1 else '  '}: {1e3 * median:.1f} ms a sweep ({1e3 * low:.1f}–{1e3 * high:.1f})")
+        print(f"processes: {number}; {1e3 * median:.1f} ms a sweep ({1e3 * low:.1f}–{1e3 * high:.1f})")
     print(f"ratio of medians: {np.median(found[1]) / np.median(found[2]):.2f}")
     print(f"bounds differ by {abs(bounds[2] / bounds[1] - 1):.1e} of themselves")
 

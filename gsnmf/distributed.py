@@ -16,6 +16,8 @@ import threading
 import time
 from typing import Any
 
+from .parts import share
+
 HEARTBEAT = 30.0  # seconds without a sign of life after which a peer counts as frozen
 PORT_TIMEOUT = 60.0  # seconds for all processes to connect
 LEFT = 3  # the exit code of a process whose peer has gone
@@ -154,12 +156,7 @@ def _coordinator() -> str:
 
 
 def own_samples(num_samples: int) -> slice:
-    """Return the samples of this process: contiguous, and as many as the others' or one more."""
+    """Return the samples of this process: contiguous, and about as many as the others'."""
     import jax
-    import numpy as np
 
-    parts = np.array_split(np.arange(num_samples), jax.process_count())
-    mine = parts[jax.process_index()]
-    if len(mine) == 0:
-        raise ValueError(f"expected at least one sample for each of {jax.process_count()} processes; got {num_samples}")
-    return slice(int(mine[0]), int(mine[-1]) + 1)
+    return slice(*share(num_samples, jax.process_index(), jax.process_count()))
