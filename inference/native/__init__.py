@@ -19,7 +19,9 @@ import numpy as np
 from ...model.types import Array
 from .library import describe, is_available, load
 
-__all__ = ["Sums", "allocate", "describe", "is_available", "row_pointers"]
+__all__ = ["Sums", "allocate", "describe", "is_available", "row_pointers", "thin"]
+
+MOST_COMPONENTS = 2**16 - 64  # in `thin`, which numbers them by 16 bits
 
 
 class Sums(NamedTuple):
@@ -66,6 +68,40 @@ def allocate(
     optional = [] if weights is None else [jnp.broadcast_to(jnp.asarray(weights, values.dtype), (number,))]
     shapes = log_rows.shape, log_columns.shape, (number,)
     return Sums(*_call("allocate", shapes, values.dtype, indptr, indices, values, log_rows, log_columns, *optional))
+
+
+def thin(
+    key: Array, indptr: Array, indices: Array, values: Array, rows: Array, columns: Array
+) -> tuple[Array, Array]:
+    """Draw S, each count split among the components in proportion to t v, and return its sums over columns and over rows.
+
+    The same key gives the same draws whatever the number of threads, but others than `thinning.thin`.
+
+    Args:
+        key: a JAX key.
+        indptr: as in `allocate`; likewise `indices`.
+        values: the counts, whole numbers.
+        rows: the factor of the rows, rows × components.
+        columns: the factor of the columns, columns × components.
+
+    >>> if is_available():
+    ...     S = thin(jax.random.key(0), np.array([0, 2]), np.array([0, 1], np.int32), jnp.array([3.0, 1.0]),
+    ...              jnp.ones((1, 2)), jnp.ones((2, 2)))
+    ...     print(S[0].sum(), S[1].sum(axis=1))
+    4.0 [3. 1.]
+    """
+    values, rows, columns = _same_dtype(values, rows, columns)
+    indptr = _checked(indptr, indices, values)
+    if rows.shape != (indptr.shape[0] - 1, columns.shape[1]) or columns.shape[1] > MOST_COMPONENTS:
+        raise ValueError(
+            f"expected {indptr.shape[0] - 1} rows, and at most {MOST_COMPONENTS} components, as many in rows and columns; "
+            f"got {rows.shape} and {columns.shape}"
+        )
+    words = jax.random.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key
+    S_rows, S_columns = _call(
+        "thin", (rows.shape, columns.shape), values.dtype, words, indptr, indices, values, rows, columns
+    )
+    return S_rows, S_columns
 
 
 def row_pointers(indptr: np.ndarray) -> np.ndarray:

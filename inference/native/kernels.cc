@@ -1,5 +1,6 @@
 // The handlers that XLA calls, compiled once for each level of processors: LEVEL is its name.
 #include "allocate.h"
+#include "thin.h"
 
 #define NAME_(function, level) gsnmf_##function##_##level
 #define NAME(function, level) NAME_(function, level)
@@ -8,3 +9,5 @@
 
 HANDLER(allocate, f32) { return LEVEL::allocate<float>(frame); }
 HANDLER(allocate, f64) { return LEVEL::allocate<double>(frame); }
+HANDLER(thin, f32) { return LEVEL::thin<float>(frame); }
+HANDLER(thin, f64) { return LEVEL::thin<double>(frame); }

@@ -15,7 +15,7 @@ import jax
 
 from .build import HERE, LEVELS, LIBRARY, fingerprint
 
-KERNELS = ("allocate",)
+KERNELS = ("allocate", "thin")
 BUILD = "python -m gsnmf.inference.native builds it"
 
 

@@ -32,18 +32,38 @@ extern "C" int gsnmf_level() {
 #endif
 }
 
+// Subnormal numbers are 0, as in all of XLA's programs; set explicitly, so that all threads compute the same.
+struct FlushSubnormals {
+#if defined(__x86_64__)
+  unsigned before = __builtin_ia32_stmxcsr();
+  FlushSubnormals() { __builtin_ia32_ldmxcsr(before | 0x8040); }
+  ~FlushSubnormals() { __builtin_ia32_ldmxcsr(before); }
+#elif defined(__aarch64__)
+  uint64_t before;
+  FlushSubnormals() {
+    asm volatile("mrs %0, fpcr" : "=r"(before));
+    asm volatile("msr fpcr, %0" : : "r"(before | (uint64_t(1) << 24)));
+  }
+  ~FlushSubnormals() { asm volatile("msr fpcr, %0" : : "r"(before)); }
+#endif
+};
+
 int threads_allowed() { return threads_set; }
 
 void run_parallel(int threads, void (*work)(void*, Blocks*, int), void* context) {
   Blocks blocks;
   int active = ++calls;  // devices of one process call at the same time, and share the threads
   threads = threads / active < 1 ? 1 : threads / active;
+  auto flushed = [=, &blocks](int thread) {
+    FlushSubnormals flush;
+    work(context, &blocks, thread);
+  };
   std::vector<std::thread> others;
   try {
-    for (int n = 1; n < threads; n++) others.emplace_back(work, context, &blocks, n);
+    for (int n = 1; n < threads; n++) others.emplace_back(flushed, n);
   } catch (const std::exception&) {  // fewer threads do: whoever is there takes the next block
   }
-  work(context, &blocks, 0);
+  flushed(0);
   for (auto& thread : others) thread.join();
   --calls;
 }
