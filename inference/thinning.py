@@ -85,15 +85,14 @@ def group_counts(X: Array, few: int = FEW) -> tuple[Group, ...]:
         rows, columns = np.indices(X.shape).reshape(2, -1)
         return (Group(rows, columns, None),)
     X = np.asarray(X)
-    rows, columns = np.nonzero(X)
+    (F, N), (rows, columns) = X.shape, np.nonzero(X)
     x = X[rows, columns].astype(np.int64)
     groups = []
     for above, most in _ranges(x, few):
         chosen = _within(x, above, most)
         length = X.size if 8 * len(chosen) > 7 * X.size else rounded(len(chosen))
         units = None if most is None else next((units for bound, units in UNITS.items() if most <= bound), BLOCK)
-        places = (_filled(p[chosen], end, length) for p, end in zip((rows, columns), X.shape, strict=True))
-        groups.append(Group(*places, units=units))
+        groups.append(Group(_filled(rows[chosen], F, length), _filled(columns[chosen], N, length), units))
     return tuple(groups)
 
 
