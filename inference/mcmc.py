@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias, cast
+from collections.abc import Sequence
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,7 @@ from ..model.generative import group_sparse_nmf
 from ..model.priors import Gamma, Priors
 from ..model.problem import Problem, require_counts
 from ..model.types import Array
+from .chains import Chains, GibbsChains, Keep, keeper
 from .gibbs import Gibbs, Sites, first_labels, keep_positive, require_exponential
 from .guide import guide
 from .labels.warm_start import label_posterior
@@ -31,7 +32,6 @@ from .starts import Start, check_key, fill, first_rates
 __all__ = ["Gibbs", "run_gibbs", "run_nuts"]
 
 METHODS = ("vectorized", "sequential", "parallel")
-Keep: TypeAlias = Sequence[str] | Mapping[str, Callable[[Sites], Any]]
 
 
 def run_nuts(
@@ -180,31 +180,6 @@ def _require_funsor() -> None:
         )
 
 
-def keeper(keep: Keep | None, sites: Sequence[str]) -> Callable[[Sites], Sites] | None:
-    """Return what maps the sites of a draw to what is stored of it; None to store all of it.
-
-    >>> keeper({"total": lambda z: z["T"].sum()}, ("T", "V"))({"T": jnp.ones((2, 3)), "V": jnp.ones((3, 4))})["total"]
-    Array(6., dtype=float32)
-    """
-    if keep is None:
-        return None
-    if isinstance(keep, Mapping) and keep and all(map(callable, keep.values())):
-        functions = dict(keep)
-        return lambda z: {name: function(z) for name, function in functions.items()}
-    if isinstance(keep, (str, Mapping)) or not keep or not set(keep) <= set(sites):
-        raise ValueError(
-            f"expected keep to have some of the sites {', '.join(sites)}, or functions by name; got {keep!r}"
-        )
-    names = tuple(keep)
-    return lambda z: {name: z[name] for name in names}
-
-
-class Chains(MCMC):
-    """NumPyro's `MCMC` with the priors that its chains were run with."""
-
-    priors: Priors | None = None
-
-
 class Beginning(NamedTuple):
     """Start of chains, validated.
 
@@ -266,7 +241,7 @@ def _run(
     kernel: MCMCKernel, begin: Beginning, options: dict[str, Any], priors: Priors, extra_fields: Sequence[str] = ()
 ) -> MCMC:
     """Run the chains; a single one has no axis of chains in NumPyro."""
-    mcmc = Chains(kernel, **options)  # type: ignore[no-untyped-call]  # NumPyro's
+    mcmc = (GibbsChains if isinstance(kernel, Gibbs) else Chains)(kernel, **options)  # type: ignore[no-untyped-call]  # NumPyro's
     mcmc.priors = priors
     z = begin.z if options["num_chains"] > 1 else {site: values[0] for site, values in begin.z.items()}
     mcmc.run(begin.key, begin.problem, init_params=z, extra_fields=tuple(extra_fields))  # type: ignore[no-untyped-call]

@@ -12,6 +12,7 @@ from ..model.missing import blank
 from ..model.priors import Gamma
 from ..model.types import Array
 from . import cavi, mcmc
+from .chains import Chains
 from .draws import Source
 from .gibbs import Gibbs
 from .posterior import Fit
@@ -46,7 +47,7 @@ def refitter(result: Any, source: Source, key: Array) -> Callable[[Data], Any]:
                 return cavi.refine(found, data) if gamma and getattr(result, "bound", None) == "collapsed" else found
 
         return fit
-    if not isinstance(result, mcmc.Chains):
+    if not isinstance(result, Chains):
         kind = type(result).__name__
         raise ValueError(f"expected a fit, or chains of mcmc, to fit again (or refit=a function); got {kind}")
     last = {site: np.asarray(source.held[site][0, -1], float) for site in ("T", "V", "lam") if site in source.held}

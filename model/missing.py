@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -21,8 +22,27 @@ MOST = 1_000_000  # hidden entries of a sparse X with fewer nonzero ones
 
 
 def fingerprint(data: Data) -> int:
-    """Return a checksum of the observed entries of X, which identifies the data of a fit, but not groups and names."""
+    """Return a checksum of the observed entries of X, which identifies X, but not labels and names."""
     return data.matrix.fingerprint()
+
+
+def label_fingerprint(data: Data) -> int:
+    """Return a checksum of the labels of samples and of their prior; 0 for data without groups."""
+    if data.membership is None:
+        return 0
+    labels = data.labels
+    parts = [data.membership]
+    if labels is not None and labels.num_unlabelled > 0:
+        parts += [labels.unlabelled, labels.weights] + ([] if labels.dirichlet is None else [labels.dirichlet])
+    if data.several is not None and np.any(data.several):
+        parts.append(data.several)
+    arrays = [np.ascontiguousarray(part, np.float32) for part in parts]
+    return zlib.crc32(b"".join(str(array.shape).encode() + array.tobytes() for array in arrays))
+
+
+def marks_of(data: Data) -> dict[str, int]:
+    """Return the checksums that identify the data of a fit, by field of `Fit`."""
+    return {"data": fingerprint(data), "labels": label_fingerprint(data)}
 
 
 def hide(data: Data, share: float = 0.1, *, seed: int = 0) -> Data:

@@ -227,7 +227,7 @@ def test_bad_input_is_refused():
     data, fit = fitted("zeros")
     response = linear_response(fit, data)
     other = as_data(np.asarray(data.X) + 1, [0, 1, 2] * 3)
-    with pytest.raises(ValueError, match=r"expected the data of the fit, checksum \d+; got data of checksum \d+"):
+    with pytest.raises(ValueError, match="expected the data of the fit; got other data"):
         linear_response(fit, other)
     with pytest.raises(ValueError, match=r"expected f to be a function of a Posterior; got 3"):
         response.sd(3)
