@@ -37,6 +37,7 @@ from numpyro import handlers
 from numpyro.infer.mcmc import MCMCKernel
 from numpyro.util import is_prng_key
 
+from ..model.compressed import Places
 from ..model.conjugacy import moves_rates, require_closed_forms, scaling
 from ..model.data import Data
 from ..model.generative import group_sparse_nmf
@@ -47,7 +48,7 @@ from ..model.unlabelled import have_single_label, label_logits, labels_of, unlab
 from .gammas import draw_gammas
 from .scale import draw_scale
 from .sweep import rate_sums, update_lam
-from .thinning import Group, group_counts, thin
+from .thinning import Prepared, prepare, thin
 
 Sites = dict[str, Array]
 SITES = ("T", "V", "lam", "pi", "z")
@@ -60,13 +61,13 @@ class GibbsState(NamedTuple):
     z: the values of T, V and, if the family has λ, lam; with unlabelled samples also z, the index of a group for every
         sample, and pi, if it has a prior.
     rng_key: for the next sweep.
-    entries: the entries of X by size, from `group_counts`; the same in all sweeps, and for all chains.
+    entries: the entries of X, from `prepare`; the same in all sweeps, and for all chains.
     """
 
     i: Array
     z: Sites
     rng_key: Array
-    entries: tuple[Group, ...]
+    entries: Prepared
 
 
 class Gibbs(MCMCKernel):
@@ -117,7 +118,7 @@ class Gibbs(MCMCKernel):
         single = is_prng_key(rng_key)
         sites, ahead = one(rng_key, init_params) if single else jax.vmap(one)(rng_key, init_params)
         number = jnp.zeros(() if single else ahead.shape[:1], int)
-        return GibbsState(number, sites, ahead, group_counts(problem.data.X))
+        return GibbsState(number, sites, ahead, prepare(problem.data.X))
 
     def sample(self, state: GibbsState, model_args: tuple, model_kwargs: dict) -> GibbsState:
         """Make one sweep of one chain, or of all that the state holds."""
@@ -137,7 +138,7 @@ def sweep(
     problem: Problem,
     z: Sites,
     scale_move: bool = True,
-    entries: tuple[Group, ...] | None = None,
+    entries: Prepared | None = None,
     exposure: Array | float = 1.0,
 ) -> Sites:
     """Draw S, T, V and λ, each given the others, then make the scale move.
@@ -147,7 +148,7 @@ def sweep(
         problem: X holds whole numbers, which are read here because S splits them.
         z: the values of the sites.
         scale_move: whether to end with the scale move.
-        entries: X's entries by size, from `group_counts`; by default it is called here. If X is traced, as within a
+        entries: X's entries, from `prepare`; by default it is called here. If X is traced, as within a
             function that JAX compiles, `entries` from outside make the draw of S many times faster.
         exposure: β, for X ~ Poisson(βTV).
     """
@@ -171,7 +172,7 @@ def sweep(
 
 
 def reverse_sweep(
-    key: Array, problem: Problem, z: Sites, entries: tuple[Group, ...] | None = None, exposure: Array | float = 1.0
+    key: Array, problem: Problem, z: Sites, entries: Prepared | None = None, exposure: Array | float = 1.0
 ) -> Sites:
     """Make the draws of `sweep` in the reverse order: in equilibrium, what a chain looks like that runs backwards.
 
@@ -298,12 +299,19 @@ def draw_prior(key: Array, problem: Problem, given: Sites | None = None) -> Site
     return {name: trace[name]["value"] for name in SITES if name in trace}
 
 
-def _observed_sums(mask: Array | None, values: Array) -> Array:
+def _observed_sums(mask: Any, values: Array) -> Array:
     """Return the sum of observed rows of values for every row of the mask; one row for all without a mask."""
-    return values.sum(axis=0, keepdims=True) if mask is None else mask @ values
+    if mask is None:
+        return values.sum(axis=0, keepdims=True)
+    if isinstance(mask, Places):
+        hidden = jnp.zeros((mask.shape[0], values.shape[1]), values.dtype).at[mask.feature].add(values[mask.sample])
+        return jnp.maximum(values.sum(axis=0, keepdims=True) - hidden, 0)
+    return mask @ values
 
 
-def _turned(mask: Array | None) -> Array | None:
+def _turned(mask: Any) -> Any:
+    if isinstance(mask, Places):
+        return Places(mask.sample, mask.feature, mask.shape[::-1])
     return None if mask is None else mask.T
 
 

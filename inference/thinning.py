@@ -12,19 +12,24 @@ The entries above 0 are grouped by size before the first draw, on the host (`gro
 that is traced, all entries are split by binomials. Nothing of features × components × samples is formed. Groups are
 filled up to rounded lengths, so that programs compiled for one X mostly serve others of the same shape.
 
-`thin` is the only function that draws S, with arrays as arguments: a compiled kernel would take its place.
+Where there is a compiled kernel (`native`) it draws S instead, entry by entry, from nonzero entries in compressed rows.
+`prepare` chooses between the two; `thin` is the only function that draws S.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.sparse
 
+from ..model.compressed import Compressed, compress
 from ..model.matrix import is_traced
 from ..model.types import Array
+from . import native
 
 STEP = 4  # sizes in a group differ by this factor at most, so that few units are drawn in vain
 LARGE = 512  # counts above it are split by binomials, one of which takes as long as about 15 units
@@ -54,27 +59,69 @@ class Group(NamedTuple):
     rows: the features of the entries; places beyond X, at the end, fill the group up.
     columns: their samples.
     units: units of every entry that are drawn at once, which is static; None for binomials.
+    values: the entries, of a sparse X; None if they are read from X.
     """
 
     rows: Array
     columns: Array
     units: int | None
+    values: Array | None = None
 
-    def tree_flatten(self) -> tuple[tuple[Array, Array], int | None]:
+    def tree_flatten(self) -> tuple[tuple[Array, Array, Array | None], int | None]:
         """Places are leaves; the number of units is static, as it decides shapes."""
-        return (self.rows, self.columns), self.units
+        return (self.rows, self.columns, self.values), self.units
 
     @classmethod
-    def tree_unflatten(cls, units: int | None, leaves: tuple[Array, Array]) -> Group:
+    def tree_unflatten(cls, units: int | None, leaves: tuple[Array, Array, Array | None]) -> Group:
         """Rebuild a group."""
-        return cls(*leaves, units)
+        rows, columns, values = leaves
+        return cls(rows, columns, units, values)
 
 
-def group_counts(X: Array, few: int = FEW) -> tuple[Group, ...]:
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Compiled:
+    """Entries of X above 0 in compressed rows, for the compiled kernel.
+
+    indptr, indices, values: as `native.thin` takes them.
+    by_sample: true if rows are samples, false if they are features.
+    """
+
+    indptr: Array
+    indices: Array
+    values: Array
+    by_sample: bool = field(metadata={"static": True})
+
+    def draw(self, key: Array, T: Array, V: Array) -> Counts:
+        """Draw S and return its sums."""
+        rows, columns = (V.T, T) if self.by_sample else (T, V.T)
+        sums = native.thin(key, self.indptr, self.indices, self.values.astype(T.dtype), rows, columns)
+        of_V, of_T = sums if self.by_sample else sums[::-1]
+        return Counts(of_T, of_V.T)
+
+
+Prepared: TypeAlias = tuple[Group, ...] | Compiled  # entries of X, as a draw of S reads them
+
+
+def prepare(X: Any) -> Prepared:
+    """Return the entries of X for `thin`: for the compiled kernel where there is one, else grouped for JAX.
+
+    Args:
+        X: features × samples, whole numbers; an array, or sparse. If it is traced, only JAX can read it.
+    """
+    if is_traced(X) or not native.is_available():
+        return group_counts(X)
+    entries = X if isinstance(X, Compressed) else compress(scipy.sparse.csr_array(np.asarray(X)))
+    indices, values = (np.pad(x, (0, rounded(entries.nnz) - entries.nnz)) for x in (entries.indices, entries.values))
+    arrays = native.row_pointers(entries.indptr), indices, values
+    return Compiled(*map(jax.device_put, arrays), by_sample=entries.by_sample)
+
+
+def group_counts(X: Any, few: int = FEW) -> tuple[Group, ...]:
     """Return the entries of X above 0, grouped by size; they hold for all counts that are nowhere larger than X.
 
     Args:
-        X: features × samples, whole numbers. If it is traced, one group without a bound has all entries.
+        X: features × samples, whole numbers; an array, or sparse. If it is traced, one group has all entries.
         few: so many units drawn in vain cost less than a group of their own.
 
     >>> group, = group_counts(np.array([[0, 2, 3], [1, 0, 2]]))
@@ -84,15 +131,22 @@ def group_counts(X: Array, few: int = FEW) -> tuple[Group, ...]:
     if is_traced(X):
         rows, columns = np.indices(X.shape).reshape(2, -1)
         return (Group(rows, columns, None),)
-    X = np.asarray(X)
-    (F, N), (rows, columns) = X.shape, np.nonzero(X)
-    x = X[rows, columns].astype(np.int64)
+    sparse = isinstance(X, Compressed)
+    if sparse:
+        entries = X.to_scipy().tocoo()
+        (rows, columns), kept = entries.coords, entries.data
+    else:
+        X = np.asarray(X)
+        rows, columns = np.nonzero(X)
+        kept = X[rows, columns]
+    (F, N), x = X.shape, kept.astype(np.int64)
     groups = []
     for above, most in _ranges(x, few):
         chosen = _within(x, above, most)
         length = X.size if 8 * len(chosen) > 7 * X.size else rounded(len(chosen))
         units = None if most is None else next((units for bound, units in UNITS.items() if most <= bound), BLOCK)
-        groups.append(Group(_filled(rows[chosen], F, length), _filled(columns[chosen], N, length), units))
+        values = np.pad(kept[chosen], (0, length - len(chosen))) if sparse else None
+        groups.append(Group(_filled(rows[chosen], F, length), _filled(columns[chosen], N, length), units, values))
     return tuple(groups)
 
 
@@ -136,35 +190,41 @@ def _ranges(x: np.ndarray, few: int) -> list[tuple[int, int | None]]:
     return ranges
 
 
-def thin(key: Array, X: Array, T: Array, V: Array, groups: tuple[Group, ...] | None = None) -> Counts:
+def thin(key: Array, X: Any, T: Array, V: Array, entries: Prepared | None = None) -> Counts:
     """Draw S and return its sums.
 
     Args:
         key: a JAX key.
-        X: features × samples, whole numbers.
+        X: features × samples, whole numbers; an array, or sparse.
         T: features × components.
         V: components × samples.
-        groups: from `group_counts`, of this X or of one that is nowhere smaller; None to group this one.
+        entries: from `prepare`; or from `group_counts` of this X, or of a dense one that is nowhere smaller. None to
+            prepare this one.
 
     >>> S = thin(jax.random.key(0), jnp.array([[3.0, 1.0]]), jnp.ones((1, 2)), jnp.ones((2, 2)))
     >>> S.T.sum(axis=1).tolist(), S.V.sum(axis=0).tolist()
     ([4.0], [3.0, 1.0])
     """
-    groups = group_counts(X) if groups is None else groups
+    entries = prepare(X) if entries is None else entries
+    if isinstance(entries, Compiled):
+        return entries.draw(key, T, V)
     sums = Counts(jnp.zeros_like(T), jnp.zeros_like(V.T))
-    for n, group in enumerate(groups):
+    for n, group in enumerate(entries):
         rows, columns = (_blocks(x, end, len(V), group.units) for x, end in zip(group[:2], X.shape, strict=True))
+        values = None if group.values is None else _blocks(group.values, 0, len(V), group.units)
 
         def block(sums: Counts, part: Any, units: int | None = group.units) -> tuple[Counts, None]:
-            key, rows, columns = part
-            x = X.at[rows, columns].get(mode="fill", fill_value=0)  # places beyond X fill groups and blocks up
+            key, rows, columns, x = part
+            if x is None:
+                x = X.at[rows, columns].get(mode="fill", fill_value=0)  # places beyond X fill groups and blocks up
+            x = x.astype(T.dtype)
             products = T[rows].T * V.T[columns].T
             s = _by_binomials(key, x, products) if units is None else _by_units(key, x, products, units)
-            s = s.T.astype(X.dtype)
+            s = s.T.astype(T.dtype)
             return Counts(sums.T.at[rows].add(s), sums.V.at[columns].add(s)), None
 
         keys = jax.random.split(jax.random.fold_in(key, n), len(rows))
-        sums, _ = jax.lax.scan(block, sums, (keys, rows, columns))
+        sums, _ = jax.lax.scan(block, sums, (keys, rows, columns, values))
     return sums._replace(V=sums.V.T)
 
 
@@ -213,7 +273,7 @@ def _cumulative(products: Array) -> Array:
 
 
 def _blocks(places: Array, end: int, K: int, units: int | None) -> Array:
-    """Return places as blocks × entries, filled up with `end`, so that a block's largest array has at most `MOST`."""
+    """Return numbers as blocks × entries, filled up with `end`, so that a block's largest array has at most `MOST`."""
     size = max(1, MOST // max(K, units or 0))
     number = -(-places.shape[0] // size)
     size = -(-places.shape[0] // number)
