@@ -36,7 +36,7 @@ def label_fingerprint(data: Data) -> int:
     return zlib.crc32(b"".join(str(array.shape).encode() + array.tobytes() for array in arrays))
 
 
-def marks_of(data: Data) -> dict[str, int]:
+def marks_of(data: Data) -> dict[str, Any]:
     """Return the checksums that identify the data of a fit, by field of `Fit`."""
     return {"data": fingerprint(data), "labels": label_fingerprint(data)}
 
