@@ -116,6 +116,7 @@ class LinearResponse:
     def __init__(self, problem: Problem, optimum: Located, bound: str, tol: float) -> None:
         self.problem, self.bound, self.num_products = problem, bound, 0
         self._optimum, self._tol = optimum, tol
+        self._last: tuple[Statistic, Array, Callable[[Array], Array]] | None = None  # linearised: it is asked for again
 
     def __repr__(self) -> str:
         how = "can be factorised" if self.is_dense else "by conjugate gradients"
@@ -309,9 +310,11 @@ class LinearResponse:
 
     def _linearised(self, f: Statistic) -> tuple[Array, Callable[[Array], Array]]:
         """Return f at the optimum, and the map from cotangents of f to gradients in the coordinates."""
+        if self._last is not None and self._last[0] is f:
+            return self._last[1:]
         require_statistic(f, self._optimum.around.origin.posterior)
-        try:
-            values, pull = jax.vjp(self._of(f), self._optimum.zero)
+        try:  # compiled as a whole: there may be a hundred operations in f and the factors
+            values, pull = jax.vjp(jax.jit(self._of(f)), self._optimum.zero)
         except AttributeError as error:
             require_sites(error, self._optimum.around.origin.posterior)
             raise
@@ -321,7 +324,8 @@ class LinearResponse:
                 f"expected f to be written with JAX, so that it can be differentiated; got {kind} in f"
             ) from error
         require_entries(values)
-        return values, lambda g: pull(g)[0]
+        self._last = f, values, lambda g: pull(g)[0]
+        return self._last[1:]
 
     def _of(self, f: Statistic) -> Callable[[Array], Array]:
         """Return f as a function of the coordinates."""

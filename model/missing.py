@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .checks import whole
+from .checks import require_fraction, whole
 from .metadata import HeldOut
 from .types import Array
 
@@ -60,8 +60,7 @@ def hide(data: Data, share: float = 0.1, *, seed: int = 0) -> Data:
     """
     if not hasattr(data, "held_out"):
         raise ValueError(f"expected Data, as made by as_data(X, groups); got {type(data).__name__}")
-    if isinstance(share, bool) or not isinstance(share, (int, float, np.number)) or not 0 < share < 1:
-        raise ValueError(f"expected share to lie between 0 and 1; got {share!r}")
+    require_fraction("share", share)
     seen = np.ones(data.X.shape, bool) if data.mask is None else np.array(data.mask, bool)
     feature, sample = np.random.default_rng(whole("seed", seed, 0)).permutation(np.argwhere(seen)).T
     spare = np.ones(len(feature), bool)
