@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias, cast
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from numpyro.infer import MCMC
 from tqdm.auto import tqdm
 
@@ -23,9 +25,10 @@ PARTS = 20  # steps of a progress bar
 
 
 class Chains(MCMC):
-    """NumPyro's `MCMC` with the priors that its chains were run with."""
+    """NumPyro's `MCMC` with the priors that its chains were run with, and the settings of the sampler."""
 
     priors: Priors | None = None
+    settings: Mapping[str, Any] = MappingProxyType({})
 
 
 class GibbsChains(Chains):
@@ -109,21 +112,38 @@ def _sweeps(
     return found
 
 
-def keeper(keep: Keep | None, sites: Sequence[str]) -> Callable[[Sites], Sites] | None:
+def keeper(keep: Keep | None, z: Sites) -> Callable[[Sites], Sites] | None:
     """Return what maps the sites of a draw to what is stored of it; None to store all of it.
 
-    >>> keeper({"total": lambda z: z["T"].sum()}, ("T", "V"))({"T": jnp.ones((2, 3)), "V": jnp.ones((3, 4))})["total"]
+    Args:
+        keep: names of sites, or functions of the sites by name.
+        z: the sites of one draw.
+
+    >>> z = {"T": jnp.ones((2, 3)), "V": jnp.ones((3, 4))}
+    >>> keeper({"total": lambda z: z["T"].sum()}, z)(z)["total"]
     Array(6., dtype=float32)
     """
     if keep is None:
         return None
     if isinstance(keep, Mapping) and keep and all(map(callable, keep.values())):
+        for name, function in keep.items():
+            _require_array(name, function, z)
         return Functions(tuple(keep.items()))
-    if isinstance(keep, (str, Mapping)) or not keep or not set(keep) <= set(sites):
-        raise ValueError(
-            f"expected keep to have some of the sites {', '.join(sites)}, or functions by name; got {keep!r}"
-        )
+    known = not isinstance(keep, (str, Mapping)) and np.ndim(keep) == 1 and set(keep) <= set(z)
+    if not known or not len(keep):
+        raise ValueError(f"expected keep to have some of the sites {', '.join(z)}, or functions by name; got {keep!r}")
     return Some(tuple(keep))
+
+
+def _require_array(name: str, function: Callable[[Sites], Any], z: Sites) -> None:
+    """Raise unless the function returns an array for the sites of a draw."""
+    said = f"expected keep[{name!r}] to return an array for the sites {', '.join(z)} of a draw"
+    try:
+        found = jax.eval_shape(function, z)
+    except Exception as error:  # (whatever a user's function raises)
+        raise ValueError(f"{said}; got {type(error).__name__}: {error}") from error
+    if not isinstance(found, jax.ShapeDtypeStruct):
+        raise ValueError(f"{said}; got {type(found).__name__}")
 
 
 @dataclass(frozen=True)

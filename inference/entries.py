@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from scipy.special import gammaln, logsumexp, xlogy
 
-from ..model.checks import whole
+from ..model.checks import require_fraction, whole
 from ..model.data import Data
 from ..model.priors import Priors
 from ..model.problem import Problem
@@ -137,8 +137,7 @@ def impute(
     observed = data.data if isinstance(data, Problem) else data
     if not isinstance(observed, Data) or observed.mask is None:
         raise ValueError("expected data with missing entries, NaN in X or as_data(X, mask=...); got none missing")
-    if not isinstance(prob, (int, float, np.number)) or not 0 < prob < 1:
-        raise ValueError(f"expected prob to lie between 0 and 1; got {prob!r}")
+    require_fraction("prob", prob)
     whole("num_samples", num_samples, 1)
     key = default_key(key)
     source = source_of(result, data, priors, num_samples)

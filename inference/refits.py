@@ -53,5 +53,5 @@ def refitter(result: Any, source: Source, key: Array) -> Callable[[Data], Any]:
     last = {site: np.asarray(source.held[site][0, -1], float) for site in ("T", "V", "lam") if site in source.held}
     run = mcmc.run_gibbs if isinstance(result.sampler, Gibbs) else mcmc.run_nuts
     same = ("num_warmup", "num_samples", "num_chains", "thinning", "chain_method")
-    options = {name: getattr(result, name) for name in same}
+    options = {name: getattr(result, name) for name in same} | dict(result.settings)
     return lambda data: run(data, priors, key=key, start=cavi.start(**last), rank=rank, progress_bar=False, **options)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 
-from .checks import whole
+from .checks import require_fraction, whole
 from .compressed import Compressed, Places, compress, is_sparse, places
 from .metadata import HeldOut
 from .types import Array
@@ -40,7 +40,7 @@ def label_fingerprint(data: Data) -> int:
     return zlib.crc32(b"".join(str(array.shape).encode() + array.tobytes() for array in arrays))
 
 
-def marks_of(data: Data) -> dict[str, int]:
+def marks_of(data: Data) -> dict[str, Any]:
     """Return the checksums that identify the data of a fit, by field of `Fit`."""
     return {"data": fingerprint(data), "labels": label_fingerprint(data)}
 
@@ -66,8 +66,7 @@ def hide(data: Data, share: float = 0.1, *, seed: int = 0) -> Data:
     """
     if not hasattr(data, "held_out"):
         raise ValueError(f"expected Data, as made by as_data(X, groups); got {type(data).__name__}")
-    if isinstance(share, bool) or not isinstance(share, (int, float, np.number)) or not 0 < share < 1:
-        raise ValueError(f"expected share to lie between 0 and 1; got {share!r}")
+    require_fraction("share", share)
     rng = np.random.default_rng(whole("seed", seed, 0))
     if is_sparse(data):
         feature, sample = (_drawn if data.X.size > MOST else _chosen)(data, share, rng)

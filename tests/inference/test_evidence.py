@@ -8,8 +8,9 @@ import results
 from scipy.special import gammaln, logsumexp
 
 from gsnmf.inference import Evidence, evidence, gibbs, upper_evidence
-from gsnmf.inference.evidence import Run, _gather, resample
+from gsnmf.inference.evidence import _gather
 from gsnmf.inference.gibbs import draw_prior, reverse_sweep
+from gsnmf.inference.particles import Run, resample
 from gsnmf.model import Dirichlet, Gamma, GroupSparse, Priors, Problem, as_data
 
 KEY = jax.random.key(0)

@@ -268,6 +268,17 @@ def test_keep_names_sites_or_functions(name, keep):
         RUNS[name](DATA, PRIORS, **QUIET, rank=2, **SHORT, keep=keep)
 
 
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [(lambda z: z["W"], "got KeyError: 'W'"), (lambda z: None, "got NoneType"), (lambda z: z, "got dict")],
+)
+def test_functions_to_keep_are_tried_before_the_first_draw(function, message):
+    said = rf"expected keep\['mine'\] to return an array for the sites T, V, lam of a draw; {message}"
+    for run in RUNS.values():
+        with pytest.raises(ValueError, match=said):
+            run(DATA, PRIORS, **QUIET, rank=2, **SHORT, keep={"mine": function})
+
+
 def test_the_kernel_takes_data_that_jax_traces():
     """NumPyro hands data over as arguments of its compiled program if asked to."""
     few = as_data(FEW, [0, 0, 1])

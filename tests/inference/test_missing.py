@@ -168,7 +168,7 @@ def test_scores_and_imputation_want_hidden_entries():
         held_out_score(fitted(), data, SPARSE)
     with pytest.raises(ValueError, match="expected data with missing entries"):
         impute(fitted(), data, SPARSE)
-    with pytest.raises(ValueError, match="prob to lie between 0 and 1; got 90"):
+    with pytest.raises(ValueError, match="prob between 0 and 1; got 90"):
         impute(fitted(), TINY, SPARSE, prob=90)
 
 
