@@ -8,7 +8,7 @@ import logging
 import sys
 from pathlib import Path
 
-from setuptools import setup
+from setuptools import Distribution, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_py import build_py
 
@@ -32,18 +32,21 @@ class BuildWithKernels(build_py):
             logging.warning("no compiled kernels, slower sweeps over sparse matrices: %s", error)
 
 
-class WheelOfPlatform(bdist_wheel):
-    """One wheel for every Python, and for one platform if there is a compiler."""
-
-    def finalize_options(self):
-        """Tell setuptools that the wheel has a library."""
-        super().finalize_options()
-        self.root_is_pure = not native.find_compiler()
+class WheelForEveryPython(bdist_wheel):
+    """A wheel with a library is for one platform, but for every Python."""
 
     def get_tag(self):
-        """Return the tag: the library does not depend on Python."""
+        """Return the tag that stands in the wheel's name."""
         python, abi, platform = super().get_tag()
-        return ("py3", "none", platform) if not self.root_is_pure else (python, abi, platform)
+        return (python, abi, platform) if self.root_is_pure else ("py3", "none", platform)
 
 
-setup(cmdclass={"build_py": BuildWithKernels, "bdist_wheel": WheelOfPlatform})
+class WithLibrary(Distribution):
+    """A distribution with a library, if there is a compiler."""
+
+    def has_ext_modules(self):
+        """Return whether it depends on the platform."""
+        return bool(native.find_compiler())
+
+
+setup(distclass=WithLibrary, cmdclass={"build_py": BuildWithKernels, "bdist_wheel": WheelForEveryPython})
