@@ -19,7 +19,18 @@ import numpy as np
 from ...model.types import Array
 from .library import describe, is_available, load
 
-__all__ = ["Sums", "allocate", "describe", "is_available", "row_pointers", "thin"]
+__all__ = [
+    "Sums",
+    "allocate",
+    "describe",
+    "digamma",
+    "exp_digamma",
+    "gammaln",
+    "is_available",
+    "log_entropy",
+    "row_pointers",
+    "thin",
+]
 
 MOST_COMPONENTS = 2**16 - 64  # in `thin`, which numbers them by 16 bits
 
@@ -104,6 +115,30 @@ def thin(
     return S_rows, S_columns
 
 
+def digamma(x: Array) -> Array:
+    """Return ψ(x) of a large array of positive numbers.
+
+    >>> round(float(digamma(jnp.ones(1))[0]), 4) if is_available() else -0.5772
+    -0.5772
+    """
+    return _elementwise("digamma", x)
+
+
+def exp_digamma(x: Array) -> Array:
+    """Return exp ψ(x) of a large array of positive numbers: exp E[log y] of y ~ Gamma(x, 1)."""
+    return _elementwise("exp_digamma", x)
+
+
+def gammaln(x: Array) -> Array:
+    """Return log Γ(x) of a large array of positive numbers."""
+    return _elementwise("gammaln", x)
+
+
+def log_entropy(x: Array) -> Array:
+    """Return x + log Γ(x) − x ψ(x) of a large array of positive numbers: see `model.special.log_entropy`."""
+    return _elementwise("log_entropy", x)
+
+
 def row_pointers(indptr: np.ndarray) -> np.ndarray:
     """Return the row pointers of a CSR matrix as the kernels take them, whether or not JAX has integers of 64 bits.
 
@@ -114,6 +149,12 @@ def row_pointers(indptr: np.ndarray) -> np.ndarray:
     """
     indptr = np.ascontiguousarray(indptr, np.int64)
     return indptr.astype(np.int32) if indptr[-1] < 2**31 else indptr.view(np.int32).reshape(-1, 2)
+
+
+def _elementwise(kernel: str, x: Array) -> Array:
+    (x,) = _same_dtype(x)
+    (value,) = _call(kernel, ((x.size,),), x.dtype, x.reshape(-1))
+    return value.reshape(x.shape)
 
 
 def _same_dtype(*arrays: Array) -> tuple[Array, ...]:
