@@ -41,7 +41,10 @@ def observe(data: Data, form: str = "structured") -> Observations:
         data: of a `Problem`.
         form: of q for unlabelled samples, one of `labels.FORMS`.
     """
-    return arrange(data, form) if is_sparse(data) else _arranged(data, form)
+    if not is_sparse(data):
+        return _arranged(data, form)
+    with jax.ensure_compile_time_eval():
+        return arrange(data, form)
 
 
 def arrange(data: Data, form: str) -> Observations:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any, TypeAlias
 
 import jax
@@ -10,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .checks import require_positive, whole
-from .compressed import Compressed, Places
+from .compressed import Compressed, Places, is_sparse
 from .conjugacy import rate_shape, stated_of_V
 from .data import Data
 from .matrix import is_traced
@@ -112,7 +113,10 @@ def _prepare(data: Data, priors: Priors, rank: int | None) -> tuple[Data, Priors
         require_positive(name, values)
     K = _rank(matrices, rank)
     _check_shapes(matrices, data, K)
-    return _cast(data), _cast(_two_axes(priors, data, K)), K
+    # Under a user's jit the labels of a sparse X stay concrete, because X is arranged on the host by them.
+    with jax.ensure_compile_time_eval() if is_sparse(data) else nullcontext():
+        cast = _cast(data)
+    return cast, _cast(_two_axes(priors, data, K)), K
 
 
 def has_counts(data: Data) -> bool:
