@@ -54,6 +54,18 @@ class Matrix(Protocol):
     def with_nan(self) -> np.ndarray:
         """Return X with NaN for hidden entries."""
 
+    def hidden(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the indices of hidden entries, of features and of samples."""
+
+    def filled(self, values: np.ndarray) -> Any:
+        """Return X, dense or sparse as it is, with these values at hidden entries, in the order of `hidden`."""
+
+    def columns(self, samples: Array) -> np.ndarray:
+        """Return some samples as a dense array, with NaN for hidden entries."""
+
+    def divergences(self, T: np.ndarray, V: np.ndarray) -> np.ndarray:
+        """Return KL(x ‖ TV) of every sample over observed entries."""
+
     def divergence(self, T: np.ndarray, V: np.ndarray) -> float:
         """Return KL(X ‖ TV) over observed entries."""
 
@@ -122,6 +134,25 @@ class DenseMatrix(NamedTuple):
         """Return X with NaN for hidden entries."""
         X = np.asarray(self.X)
         return X if self.mask is None else np.where(np.asarray(self.mask, bool), X, np.nan)
+
+    def hidden(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the indices of hidden entries, of features and of samples."""
+        feature, sample = np.nonzero(np.zeros(self.shape, bool) if self.mask is None else ~np.asarray(self.mask, bool))
+        return feature, sample
+
+    def filled(self, values: np.ndarray) -> np.ndarray:
+        """Return X with these values at hidden entries, in the order of `hidden`."""
+        X = np.array(self.X, float)
+        X[self.hidden()] = values
+        return X
+
+    def columns(self, samples: Array) -> np.ndarray:
+        """Return some samples, with NaN for hidden entries."""
+        return self.with_nan()[:, samples]
+
+    def divergences(self, T: np.ndarray, V: np.ndarray) -> np.ndarray:
+        """Return KL(x ‖ TV) of every sample over observed entries."""
+        return np.asarray(np.nansum(kl_div(np.asarray(self.with_nan(), float), T @ V), axis=0))
 
     def divergence(self, T: np.ndarray, V: np.ndarray) -> float:
         """Return KL(X ‖ TV) = Σ x log(x/m) − x + m over observed entries."""

@@ -18,7 +18,7 @@ from .types import Array
 if TYPE_CHECKING:
     from .data import Data
 
-MOST = 1_000_000  # hidden entries of a sparse X with fewer nonzero ones
+MOST = 1_000_000  # entries of a sparse X that are hidden at most
 
 
 def fingerprint(data: Data) -> int:
@@ -49,8 +49,8 @@ def hide(data: Data, share: float = 0.1, *, seed: int = 0) -> Data:
     """Hide a random fraction of the observed entries and hold their values out.
 
     At least one observed entry of every feature and of every sample stays. Entries held out before stay held out. Zeros
-    of a sparse X are hidden like other entries; of a large one, at most as many entries are hidden as it has nonzero
-    ones, or a million if these are fewer, because the places of hidden entries are stored.
+    of a sparse X are hidden like other entries; at most a million entries are hidden, whatever the fraction, because
+    the places of hidden entries are stored.
 
     Args:
         data: as made by `as_data`.
@@ -108,7 +108,7 @@ def _chosen(data: Data, share: float, rng: np.random.Generator) -> tuple[np.ndar
 def _drawn(data: Data, share: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Return places to hide in a large sparse X, drawn until enough of them differ: nothing has the size of X."""
     F, N = data.X.shape
-    number = min(round(share * data.num_observed), max(MOST, data.X.nnz))
+    number = min(round(share * data.num_observed), MOST)
     before = np.zeros(0, np.int64)
     if data.mask is not None:
         before = np.asarray(data.mask.feature, np.int64) * N + np.asarray(data.mask.sample)

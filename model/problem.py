@@ -57,8 +57,9 @@ class Problem:
 
     @property
     def size(self) -> int:
-        """The number of entries of X."""
-        return self.data.num_features * self.data.num_samples
+        """The number of entries of X; of a sparse one those that are stored, and those of T and V."""
+        F, N = self.data.num_features, self.data.num_samples
+        return self.data.X.nnz + self.rank * (F + N) if is_sparse(self.data) else F * N
 
     def with_data(self, data: Data) -> Problem:
         """Return the same problem with other data of the same features, groups and precision, which are trusted."""

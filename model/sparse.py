@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
+import scipy.sparse
 from scipy.special import xlogy
 
 from .compressed import Compressed, Places, refuse
@@ -79,25 +80,44 @@ class SparseMatrix(NamedTuple):
         """Raise: X with NaN for hidden entries is dense."""
         refuse("this", self.shape, self.X.dtype)
 
-    def divergence(self, T: np.ndarray, V: np.ndarray) -> float:
-        """Return KL(X ‖ TV) = Σ x log(x/m) − x + m over observed entries."""
-        everywhere = float(T.sum(axis=0) @ V.sum(axis=1)) - self.total()
-        near = sum(float((xlogy(x, x) - xlogy(x, m)).sum()) for x, m in self._pairs(T, V))
-        if self.mask is None:
-            return near + everywhere
-        return near + everywhere - sum(m.sum() for m in products(T, V, self.mask.feature, self.mask.sample))
+    def hidden(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the indices of hidden entries, of features and of samples."""
+        none = np.zeros(0, np.int32)
+        return (none, none) if self.mask is None else (np.asarray(self.mask.feature), np.asarray(self.mask.sample))
 
-    def _pairs(self, T: np.ndarray, V: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield nonzero entries of X and the same entries of TV, some at a time."""
+    def filled(self, values: np.ndarray) -> Any:
+        """Return X, in SciPy's form, with these values at hidden entries, in the order of `hidden`."""
+        X = self.X.to_scipy().astype(float)
+        return X + type(X)(scipy.sparse.coo_array((values, self.hidden()), shape=self.shape))
+
+    def columns(self, samples: Array) -> np.ndarray:
+        """Return some samples as a dense array, with NaN for hidden entries."""
+        X, mask = self.take(np.atleast_1d(samples))
+        dense = X.to_scipy().toarray().astype(float)
+        if mask is not None:
+            dense[np.asarray(mask.feature), np.asarray(mask.sample)] = np.nan
+        return dense[:, 0] if np.ndim(samples) == 0 else dense
+
+    def divergences(self, T: np.ndarray, V: np.ndarray) -> np.ndarray:
+        """Return KL(x ‖ TV) = Σ_ν x log(x/m) − x + m of every sample over observed entries."""
         entries = self.X.to_scipy().tocoo()
-        means = products(T, V, *entries.coords)
-        for n, m in enumerate(means):
-            yield np.asarray(entries.data[n * CHUNK : (n + 1) * CHUNK], float), m
+        feature, sample = entries.coords
+        totals = T.sum(axis=0) @ V
+        for n, m in products(T, V, feature, sample):
+            x = np.asarray(entries.data[n], float)
+            totals += np.bincount(sample[n], xlogy(x, x) - xlogy(x, m) - x, len(totals))
+        for n, m in products(T, V, *self.hidden()):
+            totals -= np.bincount(self.hidden()[1][n], m, len(totals))
+        return np.maximum(totals, 0)
+
+    def divergence(self, T: np.ndarray, V: np.ndarray) -> float:
+        """Return KL(X ‖ TV) over observed entries."""
+        return float(self.divergences(T, V).sum())
 
 
-def products(T: np.ndarray, V: np.ndarray, feature: Array, sample: Array) -> Iterator[np.ndarray]:
-    """Yield (TV)_ντ at these places, some at a time."""
+def products(T: np.ndarray, V: np.ndarray, feature: Array, sample: Array) -> Iterator[tuple[slice, np.ndarray]]:
+    """Yield (TV)_ντ at these places, some of them at a time, and which."""
     across = np.ascontiguousarray(V.T)
     for n in range(0, len(feature), CHUNK):
-        chosen = slice(n, n + CHUNK)
-        yield np.einsum("ek,ek->e", T[np.asarray(feature[chosen])], across[np.asarray(sample[chosen])])
+        some = slice(n, n + CHUNK)
+        yield some, np.einsum("ek,ek->e", T[np.asarray(feature[some])], across[np.asarray(sample[some])])
