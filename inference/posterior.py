@@ -98,14 +98,26 @@ class Status(Enum):
     NOT_FINITE = "The bound became infinite or not a number."
 
 
+class Counted(NamedTuple):
+    """Samples that a stream has learned from, as often as it has.
+
+    samples: their number.
+    groups: their number by group, unlabelled ones by q(z); None without groups.
+    """
+
+    samples: float
+    groups: np.ndarray | None
+
+
 class Fit(NamedTuple):
     """A fitted posterior, with its bound, priors and convergence.
 
     posterior: the factors.
     elbo: the bound after each sweep. From CAVI it is the valid augmented one: the last entry, and every entry of a
         plain run, has q(S) at its optimum for the factors; the other entries of an accelerated run have the q(S)
-        of the sweep and are below the optimum. From SVI it is minus the loss of each step, a noisy estimate.
-    num_steps: the number of sweeps or steps.
+        of the sweep and are below the optimum. From SVI it is minus the loss of each step, and from a stream the
+        bound before each step with the terms of its batch scaled up: noisy estimates.
+    num_steps: the number of sweeps, steps or batches.
     converged: whether the tolerance was met; from SVI, whether the bound no longer changed beyond its noise.
     message: the reason why it stopped, in a sentence.
     bound: the kind of `elbo`: "augmented" (CAVI), "collapsed" (SVI; S summed out, at least as high for the same
@@ -113,6 +125,7 @@ class Fit(NamedTuple):
     priors: as they were given; with `cavi.learn`, as they were learned. Functions that take a fit use them.
     data: a checksum that identifies the data (`fingerprint`).
     learned: whether `priors` were learned, by `cavi.learn`.
+    counted: of a stream, the samples it has learned from: with them it can resume; None otherwise.
     """
 
     posterior: Posterior
@@ -124,6 +137,7 @@ class Fit(NamedTuple):
     priors: Priors | None = None
     data: int | None = None
     learned: bool = False
+    counted: Counted | None = None
 
     @property
     def status(self) -> Status:
