@@ -12,6 +12,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from ..model.checks import whole
+from ..model.compressed import is_sparse
 from ..model.conjugacy import rate_shape, require_closed_forms
 from ..model.data import Data, with_several
 from ..model.missing import fingerprint
@@ -262,7 +263,7 @@ def run_many(
         batch: whether all fits are one batch under `jax.vmap`, each sweep one call for all of them, or are made one
             after another. None takes the cheaper way: a batch on accelerators, one after another on CPUs, where the
             products of one fit occupy all cores already and a batch has to be compiled for every size (`make bench`
-            shows both).
+            shows both). Fits of a sparse X are always made one after another.
 
     Returns the fits in the order of the keys. One warning covers all that did not converge, and one all with unused
     components.
@@ -281,7 +282,7 @@ def run_many(
     shared = isinstance(data, Data)
     given = _check_datas(data, len(keys))
     datas = _alike(given)
-    batched = jax.default_backend() != "cpu" if batch is None else batch
+    batched = _in_one_batch(given, batch)
     begun: Any = start.posterior if isinstance(start, Fit) else start
     problems = [_problem(d, priors, rank, begun) for d in datas]
     observed: list[Observations] = []
@@ -323,9 +324,18 @@ def _check_datas(data: Any, number: int) -> list[Data]:
     return datas
 
 
+def _in_one_batch(datas: list[Data], batch: bool | None) -> bool:
+    """Return whether all fits are one batch."""
+    if not any(map(is_sparse, datas)):
+        return jax.default_backend() != "cpu" if batch is None else batch
+    if batch:
+        raise ValueError(f"expected batch=False for a sparse X, whose fits are made in turn; got batch={batch}")
+    return False
+
+
 def _alike(datas: list[Data]) -> list[Data]:
     """Return the data such that all have a mask, and state multi-label samples, if one does."""
-    if len({d.mask is None for d in datas}) > 1:
+    if len({d.mask is None for d in datas}) > 1 and not any(map(is_sparse, datas)):
         datas = [d if d.mask is not None else d._replace(mask=np.ones(d.matrix.shape, bool)) for d in datas]
     if len({d.several is None for d in datas}) > 1:
         datas = [d._replace(labels=with_several(d)) for d in datas]

@@ -61,7 +61,7 @@ def _counts(posterior: Posterior, data: Data | None) -> tuple[NDArray[Any], NDAr
         size = len(pairs[0][0]), len(pairs[0][1].T)
         if data.matrix.shape != size:
             raise ValueError(f"expected the data that were fitted, features × samples {size}; got {data.matrix.shape}")
-        features, samples = (np.asarray(data.mask, bool).any(axis) for axis in (1, 0))
+        features, samples = (data.matrix.observed_counts(axis) > 0 for axis in (1, 0))
         pairs = [(T[features], V[:, samples]) for T, V in pairs]
     allotted, expected = (T.sum(axis=0) * V.sum(axis=1) for T, V in pairs)
     return allotted, expected

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from ..model.compressed import is_sparse
 from ..model.data import Data
 from ..model.groups import as_groups
 from ..model.types import Array
@@ -16,6 +17,7 @@ from .labels import Known, MeanField, Structured
 from .labels.unlabelled import label_prior
 from .observed import observe_matrix
 from .observed.candidates import Candidates
+from .observed.sparse import SparseCandidates
 from .posterior import Posterior
 
 
@@ -30,19 +32,31 @@ class Observations(NamedTuple):
     labels: Known
 
 
-@partial(jax.jit, static_argnames="form")
 def observe(data: Data, form: str = "structured") -> Observations:
-    """Arrange the data for sweeps; the only place that chooses a strategy of labels.
+    """Arrange the data for sweeps.
 
     Args:
         data: of a `Problem`.
         form: of q for unlabelled samples, one of `labels.FORMS`.
     """
+    return arrange(data, form) if is_sparse(data) else _arranged(data, form)
+
+
+def arrange(data: Data, form: str) -> Observations:
+    """Arrange the data for sweeps, a sparse X on the host; the only place that chooses a strategy of labels.
+
+    Args:
+        data: as in `observe`.
+        form: as in `observe`.
+    """
     if data.num_unlabelled == 0:
         return Observations(observe_matrix(data), Known(data.groups))
     labels = labels_of(data)
     N, (M, C) = data.num_samples, labels.weights.shape
-    known, unlabelled = (jnp.nonzero(labels.unlabelled == flag, size=n)[0] for flag, n in ((0, N - M), (1, M)))
+    if is_sparse(data):
+        known, unlabelled = np.flatnonzero(data.known), np.flatnonzero(~data.known)
+    else:
+        known, unlabelled = (jnp.nonzero(labels.unlabelled == flag, size=n)[0] for flag, n in ((0, N - M), (1, M)))
     one = jnp.ones((), data.X.dtype)
     about = label_prior(data), one, data.membership, labels.unlabelled
 
@@ -50,13 +64,17 @@ def observe(data: Data, form: str = "structured") -> Observations:
         return as_groups(membership, None if data.several is None else data.several[rows])
 
     if form == "structured":
-        X: Any = Candidates(observe_matrix(data, known), observe_matrix(data, unlabelled, C), C)
+        kind = SparseCandidates if is_sparse(data) else Candidates
+        X: Any = kind(observe_matrix(data, known), observe_matrix(data, unlabelled, C), C)
         candidates = jnp.tile(jnp.eye(C, dtype=data.membership.dtype), (M, 1))
         membership = jnp.concatenate([data.membership[known], candidates])
         rows = jnp.concatenate([known, jnp.repeat(unlabelled, C)])
         return Observations(X, Structured(groups_of(rows, membership), *about))
     rows = jnp.concatenate([known, unlabelled])
     return Observations(observe_matrix(data, rows), MeanField(groups_of(rows, data.membership[rows]), *about))
+
+
+_arranged = jax.jit(arrange, static_argnames="form")
 
 
 def form_of(posterior: Posterior, data: Data) -> str:

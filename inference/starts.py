@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from ..model.compressed import is_sparse
 from ..model.conjugacy import prior_mean, rate_shape, stand_in
 from ..model.data import Data
 from ..model.priors import Gamma, Priors, canonical, is_grouped
@@ -141,10 +142,20 @@ def first_moments(means: Start, data: Data, labels: Known) -> Moments:
         return jax.device_put(np.log(np.maximum(x, 1e-30)).astype(data.X.dtype))  # sums and rates may be 0
 
     rates = None if means.lam is None else log(lam)
-    exposure = V.sum(axis=1, keepdims=True) if data.mask is None else V @ np.asarray(data.mask, float).T
+    exposure = _exposure(V, data)
     log_V, exposure, believed = labels.first(log(V.T + 1e-12), log(exposure))
     log_lam = None if data.several is None else rates
     return Moments(log(T.T + 1e-12), log_V, exposure, rates, log_lam, believed)
+
+
+def _exposure(V: np.ndarray, data: Data) -> np.ndarray:
+    """Return Σ_τ w_ντ v_iτ, components × 1, or × features if entries are hidden."""
+    if data.mask is None:
+        return V.sum(axis=1, keepdims=True)
+    if is_sparse(data):
+        left = V.sum(axis=1, keepdims=True) - (data.mask.to_scipy() @ V.T).T
+        return np.where(data.matrix.observed_counts(1) > 0, left, 0)
+    return V @ np.asarray(data.mask, float).T
 
 
 def _random(data: Data, priors: Priors, K: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

@@ -8,23 +8,27 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import pandas as pd
+import scipy.sparse
 
+from .compressed import Compressed, Places, is_sparse
 from .groups import Groups, as_groups
 from .labels import Dirichlet, Labels, read_labels
 from .matrix import DenseMatrix, Matrix
 from .metadata import HeldOut, Names
-from .missing import split
+from .missing import check_hidden, check_mask, split, split_sparse
+from .sparse import SparseMatrix
 from .types import Array
 
 
 class Data(NamedTuple):
     """Validated observations; build it with `as_data`.
 
-    X: features × samples, nonnegative and finite; 0 where it is hidden.
+    X: features × samples, nonnegative and finite; 0 where it is hidden. A sparse X is a `Compressed`.
     membership: samples × groups, the paper's Δ; None when no groups were given. 1 at the label, 1/n at each of n
         labels, and the prior probabilities of an unlabelled sample.
     names: the names of features, samples and groups.
-    mask: features × samples, 1 where x was observed and 0 where it is hidden; None when everything was observed.
+    mask: features × samples, 1 where x was observed and 0 where it is hidden; None when everything was observed. For a
+        sparse X, the hidden `Places`.
     held_out: known values of hidden entries, used for scores only; None without any.
     labels: the unlabelled and the multi-label samples; None when every sample has one known label.
     """
@@ -64,7 +68,7 @@ class Data(NamedTuple):
     @property
     def matrix(self) -> Matrix:
         """The entries of X: sums, checks and selections."""
-        return DenseMatrix(self.X, self.mask)
+        return SparseMatrix(self.X, self.mask) if is_sparse(self) else DenseMatrix(self.X, self.mask)
 
     @property
     def group_sizes(self) -> Array:
@@ -102,6 +106,7 @@ def as_data(
     *,
     label_prior: Array | Dirichlet | None = None,
     mask: Array | None = None,
+    hidden: Any = None,
     feature_names: Sequence[Any] | None = None,
     sample_names: Sequence[Any] | None = None,
     group_names: Sequence[Any] | None = None,
@@ -111,7 +116,8 @@ def as_data(
     Args:
         X: features × samples, real, finite, nonnegative; counts or not. Columns are samples. Arrays stay where and
             in the precision they are; every algorithm reads them in the precision that JAX is set to. NaN are
-            missing entries, and so are entries that a NumPy masked array hides.
+            missing entries, and so are entries that a NumPy masked array hides. Or a sparse matrix of SciPy, in any
+            format, whose entries that are not stored are observed zeros; it is never made dense.
         groups: one label per column of X, any sortable kind (numbers, strings); groups are ordered as sorted
             labels. A sample whose label is None or NaN is unlabelled, and its label is learned. A multi-label sample
             has a set or list of labels, whose rates λ it averages. Or a matrix of 0 and 1, samples × groups, whose
@@ -123,6 +129,8 @@ def as_data(
         mask: of X's shape, true (or 1) where X was **observed**, the opposite of NumPy's masked arrays. No algorithm
             sees hidden entries; values there that are known (finite, not negative) are kept in `held_out` to score
             predictions. A feature or a sample may be hidden as a whole: its posterior is then its prior.
+        hidden: of X's shape, a sparse matrix of SciPy that is not 0 where X is hidden: the opposite of `mask`, for
+            matrices that are too large for a dense mask.
         feature_names: one per row; by default the index of a DataFrame, or 0, 1, ....
         sample_names: one per column; by default the columns of a DataFrame, or 0, 1, ....
         group_names: all groups, in the desired order, if some have no sample in X.
@@ -134,11 +142,16 @@ def as_data(
     [[0.0, 1.0], [0.5, 0.5], [0.5, 0.5]]
     >>> as_data([[1, 0, float("nan")], [0, 3, 1]]).mask.astype(int).tolist()
     [[1, 1, 0], [1, 1, 1]]
+    >>> as_data(scipy.sparse.coo_array([[1, 0, 2], [0, 3, 1]])).X
+    Compressed(2 features × 3 samples, 4 nonzero entries)
     """
     if hasattr(X, "columns") and hasattr(X, "index"):
         feature_names = X.index if feature_names is None else feature_names
         sample_names = X.columns if sample_names is None else sample_names
-    X, seen, held_out = _check_matrix(X, mask)
+    if scipy.sparse.issparse(X):
+        X, seen, held_out = _check_sparse(X, mask, hidden)
+    else:
+        X, seen, held_out = _check_matrix(X, mask, hidden)
     F, N = X.shape
     membership: Array = None
     levels: list[Any] = []
@@ -176,15 +189,38 @@ def take(data: Data, samples: Array) -> Data:
     return taken._replace(labels=with_several(taken)._replace(several=np.asarray(data.several)[samples]))
 
 
-def _check_matrix(X: Array, mask: Array | None) -> tuple[Array, np.ndarray | None, HeldOut | None]:
-    if hasattr(X, "tocoo"):
-        raise ValueError(f"expected X to be a dense array; got {type(X).__name__}")
-    hidden = np.ma.getmask(X)  # False unless X is a masked array
-    X = X if isinstance(X, jax.Array) else np.asarray(X)
+def _check_sparse(X: Any, mask: Any, hidden: Any) -> tuple[Compressed, Places | None, HeldOut | None]:
+    _check_shape(X)
+    if X.dtype.kind not in "biuf":
+        raise ValueError(f"expected X to hold real numbers; got dtype {X.dtype}")
+    kept, places, held_out = split_sparse(X, mask, hidden)
+    values = kept.values
+    if not np.isfinite(values).all():
+        raise ValueError(
+            f"expected X to be finite; got {values[~np.isfinite(values)][0]} "
+            f"({int((~np.isfinite(values)).sum())} entries are not finite)"
+        )
+    if values.min(initial=0) < 0:
+        raise ValueError(f"expected X to be nonnegative; got a minimum of {values.min()}")
+    return kept, places, held_out
+
+
+def _check_shape(X: Any) -> None:
     if X.ndim != 2:
         raise ValueError(f"expected X with 2 dimensions, features × samples; got {X.ndim} (shape {X.shape})")
     if 0 in X.shape:
         raise ValueError(f"expected X with at least one feature and one sample; got shape {X.shape}")
+
+
+def _check_matrix(X: Array, mask: Any, places: Any) -> tuple[Array, np.ndarray | None, HeldOut | None]:
+    if hasattr(X, "tocoo"):
+        raise ValueError(f"expected X to be a dense array or a sparse matrix of SciPy; got {type(X).__name__}")
+    hidden = np.ma.getmask(X)  # False unless X is a masked array
+    X = X if isinstance(X, jax.Array) else np.asarray(X)
+    _check_shape(X)
+    if places is not None:
+        seen = check_hidden(places, X.shape).toarray() == 0
+        mask = seen if mask is None else seen & check_mask(mask, X.shape)
     if X.dtype.kind == "O":
         try:
             X = np.where(pd.isna(X), np.nan, X).astype(float)

@@ -1,6 +1,6 @@
 """Entries of X on the host: sums, checks and selections that need no algorithm.
 
-Only this file, `as_data`, `missing` and `inference/observed/` read entries of X. The exceptions give their reason: the
+Only this file, `sparse`, `as_data`, `missing` and `inference/observed/` read entries of X. The exceptions give their reason: the
 NumPyro model observes X itself, Gibbs sampling splits its counts, and predictions of entries look them up.
 """
 
@@ -26,6 +26,12 @@ class Matrix(Protocol):
     @property
     def num_observed(self) -> int:
         """The number of observed entries."""
+
+    def stored(self) -> np.ndarray:
+        """Return the entries that are stored, in an array of any shape: all, or the nonzero ones of a sparse X."""
+
+    def observed_counts(self, axis: int) -> np.ndarray:
+        """Return the numbers of observed entries, by sample for axis 0 and by feature for axis 1."""
 
     def total(self) -> float:
         """Return Σ x over observed entries."""
@@ -72,6 +78,16 @@ class DenseMatrix(NamedTuple):
     def num_observed(self) -> int:
         """The number of observed entries."""
         return int(np.size(self.X) if self.mask is None else np.asarray(self.mask).sum())
+
+    def stored(self) -> np.ndarray:
+        """Return all entries."""
+        return np.asarray(self.X)
+
+    def observed_counts(self, axis: int) -> np.ndarray:
+        """Return the numbers of observed entries, by sample for axis 0 and by feature for axis 1."""
+        if self.mask is None:
+            return np.full(self.shape[1 - axis], self.shape[axis])
+        return np.asarray(np.asarray(self.mask, bool).sum(axis=axis))
 
     def total(self) -> float:
         """Return Σ x over observed entries."""

@@ -7,13 +7,17 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.sparse
 
 from .checks import whole
+from .compressed import Compressed, Places, compress, is_sparse, places
 from .metadata import HeldOut
 from .types import Array
 
 if TYPE_CHECKING:
     from .data import Data
+
+MOST = 1_000_000  # hidden entries of a sparse X with fewer nonzero ones
 
 
 def fingerprint(data: Data) -> int:
@@ -24,7 +28,9 @@ def fingerprint(data: Data) -> int:
 def hide(data: Data, share: float = 0.1, *, seed: int = 0) -> Data:
     """Hide a random fraction of the observed entries and hold their values out.
 
-    At least one observed entry of every feature and of every sample stays. Entries held out before stay held out.
+    At least one observed entry of every feature and of every sample stays. Entries held out before stay held out. Zeros
+    of a sparse X are hidden like other entries; of a large one, at most as many entries are hidden as it has nonzero
+    ones, or a million if these are fewer, because the places of hidden entries are stored.
 
     Args:
         data: as made by `as_data`.
@@ -42,8 +48,32 @@ def hide(data: Data, share: float = 0.1, *, seed: int = 0) -> Data:
         raise ValueError(f"expected Data, as made by as_data(X, groups); got {type(data).__name__}")
     if isinstance(share, bool) or not isinstance(share, (int, float, np.number)) or not 0 < share < 1:
         raise ValueError(f"expected share to lie between 0 and 1; got {share!r}")
-    seen = np.ones(data.X.shape, bool) if data.mask is None else np.array(data.mask, bool)
-    feature, sample = np.random.default_rng(whole("seed", seed, 0)).permutation(np.argwhere(seen)).T
+    rng = np.random.default_rng(whole("seed", seed, 0))
+    if is_sparse(data):
+        feature, sample = (_drawn if data.X.size > MOST else _chosen)(data, share, rng)
+        hidden = _hidden(data.mask, feature, sample, data.X.shape)
+        held_out = _joined(data.held_out, HeldOut(feature, sample, data.X.at(feature, sample)))
+        return data._replace(X=blank_places(data.X, hidden), mask=hidden, held_out=held_out)
+    feature, sample = _chosen(data, share, rng)
+    seen = _seen(data)
+    seen[feature, sample] = False
+    held_out = _joined(data.held_out, HeldOut(feature, sample, np.asarray(data.X)[feature, sample]))
+    return data._replace(X=blank(data.X, seen), mask=seen, held_out=held_out)
+
+
+def _seen(data: Data) -> np.ndarray:
+    """Return a mask of X, true where it was observed."""
+    if is_sparse(data):
+        seen = np.ones(data.X.shape, bool)
+        if data.mask is not None:
+            seen[np.asarray(data.mask.feature), np.asarray(data.mask.sample)] = False
+        return seen
+    return np.ones(data.X.shape, bool) if data.mask is None else np.array(data.mask, bool)
+
+
+def _chosen(data: Data, share: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Return places to hide, from a permutation of all observed ones."""
+    feature, sample = rng.permutation(np.argwhere(_seen(data))).T
     spare = np.ones(len(feature), bool)
     for index in (feature, sample):  # the first entry of each in this order stays
         spare[np.unique(index, return_index=True)[1]] = False
@@ -53,14 +83,40 @@ def hide(data: Data, share: float = 0.1, *, seed: int = 0) -> Data:
             f"expected share to leave an entry of every feature and sample, "
             f"{spare.sum()} of {len(feature)} at most; got {share}"
         )
-    feature, sample = (index[spare][:number] for index in (feature, sample))
-    seen[feature, sample] = False
-    held_out = HeldOut(feature, sample, np.asarray(data.X)[feature, sample])
-    before = data.held_out
+    return feature[spare][:number], sample[spare][:number]
+
+
+def _drawn(data: Data, share: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Return places to hide in a large sparse X, drawn until enough of them differ: nothing has the size of X."""
+    F, N = data.X.shape
+    number = min(round(share * data.num_observed), max(MOST, data.X.nnz))
+    before = np.zeros(0, np.int64)
+    if data.mask is not None:
+        before = np.asarray(data.mask.feature, np.int64) * N + np.asarray(data.mask.sample)
+    drawn = before
+    while len(drawn) < len(before) + number:
+        both = np.concatenate([drawn, rng.integers(F * N, size=number)])
+        drawn = both[np.sort(np.unique(both, return_index=True)[1])]  # in the order in which they were drawn
+    feature, sample = np.divmod(drawn[len(before) : len(before) + number], N)
+    for index, axis in ((feature, 1), (sample, 0)):
+        left = data.matrix.observed_counts(axis) - np.bincount(index, minlength=data.X.shape[1 - axis])
+        if (left < 1).any():
+            raise ValueError(f"expected share to leave an entry of every feature and sample; got {share}")
+    return feature, sample
+
+
+def _hidden(before: Places | None, feature: Array, sample: Array, shape: tuple[int, int]) -> Places:
+    """Return hidden places with some more."""
     if before is not None:
-        fields = ("feature", "sample", "value")
-        held_out = HeldOut(*(np.concatenate([getattr(before, name), getattr(held_out, name)]) for name in fields))
-    return data._replace(X=blank(data.X, seen), mask=seen, held_out=held_out)
+        feature, sample = np.append(before.feature, feature), np.append(before.sample, sample)
+    return places(scipy.sparse.coo_array((np.ones(len(feature)), (feature, sample)), shape))
+
+
+def _joined(before: HeldOut | None, new: HeldOut) -> HeldOut:
+    if before is None:
+        return new
+    fields = ("feature", "sample", "value")
+    return HeldOut(*(np.concatenate([getattr(before, name), getattr(new, name)]) for name in fields))
 
 
 def split(X: Array, hidden: Array, mask: Any) -> tuple[Array, np.ndarray | None, HeldOut | None]:
@@ -72,7 +128,7 @@ def split(X: Array, hidden: Array, mask: Any) -> tuple[Array, np.ndarray | None,
         mask: None, or true (or 1) where X was observed.
     """
     known = ~(np.isnan(np.asarray(X)) | hidden)
-    seen = known if mask is None else known & _check_mask(mask, X.shape)
+    seen = known if mask is None else known & check_mask(mask, X.shape)
     if seen.all():
         return X, None, None
     if not seen.any():
@@ -91,12 +147,64 @@ def blank(X: Array, seen: Array) -> Array:
     return where(seen, X, X.dtype.type(0))
 
 
+def split_sparse(X: Any, mask: Any, hidden: Any) -> tuple[Compressed, Places | None, HeldOut | None]:
+    """Return a sparse X without its hidden entries, the hidden places (None for none), and the values that they hide.
+
+    Args:
+        X: a sparse matrix of SciPy, features × samples; stored NaN are hidden.
+        mask: None, or a dense array, true (or 1) where X was observed.
+        hidden: None, or a sparse matrix that is not 0 where X is hidden.
+    """
+    kept = compress(X)
+    unknown = np.isnan(kept.values) if kept.dtype.kind == "f" else np.zeros(kept.nnz, bool)
+    if mask is None and hidden is None and not unknown.any():
+        return kept, None, None
+    missing = kept.with_values(unknown).to_scipy()
+    marked = scipy.sparse.csr_array(kept.shape, dtype=bool)
+    if mask is not None:
+        if scipy.sparse.issparse(mask):
+            raise ValueError("expected mask to be a dense array, or hidden= a sparse matrix of hidden places; got a sparse mask")
+        marked = marked + scipy.sparse.csr_array(~check_mask(mask, kept.shape))
+    if hidden is not None:
+        marked = marked + check_hidden(hidden, kept.shape).astype(bool)
+    hides = places(missing + marked)
+    if len(hides) == 0:
+        return kept, None, None
+    if len(hides) == kept.size:
+        raise ValueError(f"expected at least one observed entry of X; got {kept.size} hidden entries")
+    values = kept.at(hides.feature, hides.sample)
+    with np.errstate(invalid="ignore"):
+        scored = (values >= 0) & (values < np.inf)  # a code for "missing" is not an observation
+    held_out = HeldOut(hides.feature[scored], hides.sample[scored], values[scored]) if scored.any() else None
+    return blank_places(kept, hides), hides, held_out
+
+
+def blank_places(X: Compressed, hidden: Places) -> Compressed:
+    """Return a sparse X without its entries at hidden places."""
+    entries = X.to_scipy().tocoo()
+    N = X.shape[1]
+    feature, sample = entries.coords
+    there = np.isin(feature.astype(np.int64) * N + sample, np.asarray(hidden.feature, np.int64) * N + hidden.sample)
+    rows = X.to_scipy().copy()
+    rows.data[there] = 0
+    return compress(rows, X.by_sample)
+
+
+def check_hidden(hidden: Any, shape: tuple[int, ...]) -> Any:
+    """Return a sparse matrix of hidden places in compressed rows; raise if it is none, or of another shape."""
+    if not scipy.sparse.issparse(hidden) or hidden.shape != shape:
+        got = f"{type(hidden).__name__} of shape {np.shape(hidden)}"
+        raise ValueError(f"expected hidden to be a sparse matrix of SciPy of shape {shape}; got {got}")
+    return scipy.sparse.csr_array(hidden)
+
+
 def with_nan(data: Data) -> np.ndarray:
     """Return X in the user's form, with NaN for hidden entries."""
     return data.matrix.with_nan()
 
 
-def _check_mask(mask: Any, shape: tuple[int, ...]) -> np.ndarray:
+def check_mask(mask: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """Return a dense mask as booleans; raise if it has another shape or values other than 0 and 1."""
     array = np.asarray(mask)
     said = f"expected mask of shape {shape}, True where X was observed"
     if isinstance(mask, np.ma.MaskedArray) or array.shape != shape:

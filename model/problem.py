@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .checks import require_positive, whole
+from .compressed import Compressed, Places
 from .conjugacy import rate_shape, stated_of_V
 from .data import Data
 from .matrix import is_traced
@@ -22,7 +23,7 @@ Parameters: TypeAlias = dict[str, tuple[Any, Axes]]  # values and axes by name
 class Problem:
     """Data, priors and rank, prepared: everything that is given a Problem trusts its shapes and values.
 
-    data: in the precision that JAX is set to, X on the device. Labels are dropped if the priors have no groups.
+    data: in the precision that JAX is set to, X on the device unless it is sparse. Labels are dropped if the priors have no groups.
     priors: in the library's own families, hyperparameters with two axes, in the same precision.
     rank: K, from the priors' shapes if they fix it, else as given.
 
@@ -122,7 +123,7 @@ def has_counts(data: Data) -> bool:
 def require_counts(data: Data) -> None:
     """Raise if X has fractions: its entries cannot be split into whole counts s_νiτ."""
     if not is_traced(data.X) and not has_counts(data):
-        X = np.asarray(data.X)
+        X = data.matrix.stored()
         raise ValueError(
             f"expected X to hold whole numbers for the augmented model; got fractions such as {X[np.round(X) != X][0]}"
         )
@@ -195,4 +196,10 @@ def _rank(matrices: Parameters, rank: int | None) -> int:
 def _cast(tree: Any) -> Any:
     """Return all arrays in the precision that JAX is set to; NumPy casts its own arrays, which compiles nothing."""
     dtype = jnp.result_type(float)
-    return jax.tree.map(lambda x: jnp.asarray(x if isinstance(x, jax.Array) else np.asarray(x, dtype), dtype), tree)
+
+    def cast(x: Any) -> Any:
+        if isinstance(x, Compressed):  # stays on the host, where it is arranged for sweeps
+            return x.astype(dtype)
+        return x if isinstance(x, Places) else jnp.asarray(x if isinstance(x, jax.Array) else np.asarray(x, dtype), dtype)
+
+    return jax.tree.map(cast, tree, is_leaf=lambda x: isinstance(x, (Compressed, Places)))

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
+from ...model.compressed import is_sparse
 from ...model.data import Data
 from ...model.priors import Gamma
 from ...model.types import Array
 from .dense import Dense, MaskedDense, cut_into_tiles
+from .sparse import MaskedSparse, Sparse, read_sparse
 
-__all__ = ["Allocation", "Dense", "MaskedDense", "Observed", "observe_matrix"]
+__all__ = ["Allocation", "Dense", "MaskedDense", "MaskedSparse", "Observed", "Sparse", "observe_matrix"]
 
 
 class Allocation(NamedTuple):
@@ -59,13 +61,13 @@ class Observed(Protocol):
         """Return Σ_ντ w_ντ E[t_νi v_iτ] of every component."""
 
 
-def observe_matrix(data: Data, rows: Array | None = None, copies: int = 1) -> Dense:
-    """Return X as sweeps read it: cut along the samples into tiles, with the sums that stay the same.
+def observe_matrix(data: Data, rows: Array | None = None, copies: int = 1) -> Dense | Sparse:
+    """Return X as sweeps read it: cut into tiles of samples or into its nonzero entries, with sums that stay the same.
 
     Args:
-        data: of a `Problem`.
+        data: of a `Problem`; a sparse X is arranged on the host, and cannot be traced.
         rows: samples to take, in their order; None for all.
         copies: rows of V for each sample, as many as candidate groups: tiles are smaller by that factor.
     """
     X, mask = (data.X, data.mask) if rows is None else data.matrix.take(rows)
-    return cut_into_tiles(X, mask, copies)
+    return read_sparse(X, mask, copies) if is_sparse(data) else cut_into_tiles(X, mask, copies)

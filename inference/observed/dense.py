@@ -163,10 +163,14 @@ def expected_log(T: Gamma, V: Gamma) -> Array:
         T: components × features.
         V: samples × components.
     """
-    floor = np.finfo(T.a.dtype).tiny ** 0.25  # so that μ² does not underflow where x is 0
     E_T, E_V = T.mean, V.mean
-    mu = jnp.maximum(E_V @ E_T, floor)
     variance = (E_V**2 * (1 + 1 / V.a)) @ (E_T**2 / T.a) + (E_V**2 / V.a) @ E_T**2
+    return expected_log_of(E_V @ E_T, variance)
+
+
+def expected_log_of(mean: Array, variance: Array) -> Array:
+    """Return E[log m] of a log-normal m with this mean μ and variance s²: log μ − ½ log(1 + s²/μ²)."""
+    mu = jnp.maximum(mean, np.finfo(mean.dtype).tiny ** 0.25)  # so that μ² does not underflow where x is 0
     return jnp.log(mu) - 0.5 * jnp.log1p(variance / mu**2)
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from gsnmf.inference import cavi
-from gsnmf.inference.observations import observe
+from gsnmf.inference.observations import arrange, observe
 from gsnmf.inference.observed import candidates, dense
 from gsnmf.inference.sweep import moments, sweep
 from gsnmf.model import Dirichlet, Gamma, GroupSparse, Priors, Problem, as_data
@@ -29,7 +29,7 @@ def test_tiles_change_nothing(monkeypatch, width, mask):
     start = cavi.run(data(mask), PRIORS, key=jax.random.key(0), rank=K, max_steps=3, tol=None, accelerate=False)
     whole = observe(problem.data, "structured")
     monkeypatch.setattr(dense, "TILE", width * F * C * 8)
-    cut = observe.__wrapped__(problem.data, "structured")
+    cut = arrange(problem.data, "structured")
     assert whole.X.unlabelled.tiles.shape == (1, 5, F)
     assert cut.X.unlabelled.tiles.shape == (-(-5 // width), width, F)
     q = whole.labels.hold(start.posterior)

@@ -1,0 +1,135 @@
+// Vectors of floating-point numbers, their exponential and logarithm.
+//
+// Vectors are those of GCC and Clang: one type for all processors, as wide as the level at which a file is compiled.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+#if defined(__AVX512F__)
+#define VECTOR_BYTES 64
+#elif defined(__AVX2__)
+#define VECTOR_BYTES 32
+#else
+#define VECTOR_BYTES 16
+#endif
+#define INLINE inline __attribute__((always_inline))
+
+namespace LEVEL {
+
+template <class T>
+struct Types;
+
+template <>
+struct Types<float> {
+  typedef float Vector __attribute__((vector_size(VECTOR_BYTES)));
+  typedef uint32_t Bits __attribute__((vector_size(VECTOR_BYTES)));
+  static constexpr int mantissa = 23, bias = 127, exp_terms = 7, log_terms = 5;
+  static constexpr uint32_t half = 0x3f3504f3;               // the bits of √½
+  static constexpr float ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f;
+  static constexpr float lowest = -87.0f, highest = 88.72f;  // exp is 0 below, ∞ above
+  static constexpr float floor = 5.16987e-26f;             // tiny^(2/3), as in observed/dense.py
+};
+
+template <>
+struct Types<double> {
+  typedef double Vector __attribute__((vector_size(VECTOR_BYTES)));
+  typedef uint64_t Bits __attribute__((vector_size(VECTOR_BYTES)));
+  static constexpr int mantissa = 52, bias = 1023, exp_terms = 13, log_terms = 11;
+  static constexpr uint64_t half = 0x3fe6a09e667f3bcd;
+  static constexpr double ln2_high = 0x1.62e42fee00000p-1, ln2_low = 0x1.a39ef35793c76p-33;
+  static constexpr double lowest = -708.0, highest = 709.78;
+  static constexpr double floor = 7.91096787527241e-206;
+};
+
+template <class T>
+using Vec = typename Types<T>::Vector;
+template <class T>
+using Bits = typename Types<T>::Bits;
+template <class T>
+constexpr int kLanes = VECTOR_BYTES / sizeof(T);
+
+template <class T>
+INLINE Vec<T> load(const T* x) {
+  Vec<T> value;
+  std::memcpy(&value, x, sizeof value);
+  return value;
+}
+
+template <class T>
+INLINE void store(T* x, Vec<T> value) {
+  std::memcpy(x, &value, sizeof value);
+}
+
+template <class T>
+INLINE Vec<T> fill(T x) {
+  return x - Vec<T>{};
+}
+
+template <class T>
+INLINE Vec<T> choose(Bits<T> condition, Vec<T> yes, Vec<T> no) {
+  return (Vec<T>)((condition & (Bits<T>)yes) | (~condition & (Bits<T>)no));
+}
+
+template <class T>
+INLINE Vec<T> max(Vec<T> x, Vec<T> y) {  // x if it is not a number
+  return choose<T>((Bits<T>)(x < y), y, x);
+}
+
+// Halves are added until one number is left: always in the same order.
+template <class T>
+INLINE T sum(Vec<T> x) {
+  T lanes[kLanes<T>];
+  store<T>(lanes, x);
+  for (int width = kLanes<T> / 2; width > 0; width /= 2)
+    for (int i = 0; i < width; i++) lanes[i] += lanes[i + width];
+  return lanes[0];
+}
+
+template <class T>
+INLINE T largest(Vec<T> x) {
+  T value = x[0];
+  for (int i = 1; i < kLanes<T>; i++) value = value < x[i] ? x[i] : value;
+  return value;
+}
+
+// Added to a number far below it, it rounds to a whole number and shows it in the low bits.
+template <class T>
+constexpr T kShifter = T(3) * (uint64_t(1) << (Types<T>::mantissa - 1));
+
+constexpr double inverse_factorial(int k) { return k < 2 ? 1 : inverse_factorial(k - 1) / k; }
+
+// exp x = 2ⁿ exp r with |r| ≤ ½ log 2, by the Taylor series of exp r, whose first term left out is below rounding.
+template <class T>
+INLINE Vec<T> exp(Vec<T> x) {
+  using P = Types<T>;
+  Vec<T> inside = max<T>(choose<T>((Bits<T>)(x > P::highest), fill<T>(P::highest), x), fill<T>(P::lowest));
+  Vec<T> shifted = inside * T(1.4426950408889634) + kShifter<T>, n = shifted - kShifter<T>;
+  Vec<T> r = (inside - n * P::ln2_high) - n * P::ln2_low;
+  Vec<T> value = fill<T>(T(inverse_factorial(P::exp_terms)));
+#pragma GCC unroll 16
+  for (int k = P::exp_terms - 1; k >= 0; k--) value = value * r + T(inverse_factorial(k));
+  Bits<T> power = ((Bits<T>)shifted - (Bits<T>)fill<T>(kShifter<T>) + (P::bias - 1)) << P::mantissa;
+  value = value * (Vec<T>)power * T(2);
+  value = choose<T>((Bits<T>)(x < P::lowest), Vec<T>{}, value);
+  return choose<T>((Bits<T>)(x > P::highest), fill<T>(std::numeric_limits<T>::infinity()), value);
+}
+
+// log x = e log 2 + 2 artanh s with x = 2ᵉ m, √½ ≤ m < √2, s = (m − 1)/(m + 1); for positive x that are not subnormal.
+template <class T>
+INLINE Vec<T> log(Vec<T> x) {
+  using P = Types<T>;
+  using Word = decltype(P::half + 0);
+  constexpr Word offset = Word(P::bias + 1);
+  Bits<T> e = (((Bits<T>)x - P::half + (offset << P::mantissa)) >> P::mantissa) - offset;
+  Vec<T> m = (Vec<T>)((Bits<T>)x - (e << P::mantissa));
+  Vec<T> s = (m - T(1)) / (m + T(1)), s2 = s * s, series = fill<T>(T(1) / (2 * P::log_terms - 1));
+#pragma GCC unroll 16
+  for (int k = P::log_terms - 2; k >= 0; k--) series = series * s2 + T(1) / (2 * k + 1);
+  Vec<T> power = (Vec<T>)((Bits<T>)fill<T>(kShifter<T>) + e) - kShifter<T>;
+  Vec<T> value = power * P::ln2_high + (T(2) * s * series + power * P::ln2_low);
+  return choose<T>((Bits<T>)(x == x), value, x);
+}
+
+}  // namespace LEVEL

@@ -1,0 +1,176 @@
+"""A sparse X: only its nonzero entries are read, and the rest is in sums of T and V.
+
+ξ, Σ_T, Σ_V and Σ x log M need M = g_T g_V where x > 0 alone. An entry that is not stored is an observed 0; hidden entries
+are a second set of places, which sums over all entries leave out: Σ_τ w E[v] = Σ_τ E[v] − Σ_{τ hidden} E[v].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.special import gammaln, xlogy
+
+from ...model.compressed import Compressed, Places
+from ...model.priors import Gamma
+from ...model.types import Array
+from .candidates import Candidates
+from .segments import BLOCK, Segments, cut_into_segments
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Sparse:
+    """A sparse X of which everything was observed; the methods are those of `Observed`.
+
+    entries: the nonzero entries, by row.
+    base: as in `Observed`.
+    num_samples: the number of samples.
+    by_sample: true if rows are samples, false if they are features.
+    """
+
+    entries: Segments
+    base: Array
+    num_samples: int = field(metadata={"static": True})
+    by_sample: bool = field(metadata={"static": True})
+
+    def allocate(self, T: Array, V: Array) -> tuple[Array, Array, Array]:
+        """Return Σ_T, Σ_V and Σ x log(M/x) from E[log T] and E[log V]."""
+        if self.by_sample:
+            by_sample, by_feature, log_ratios = self.entries.allocate(V, T.T)
+        else:
+            by_feature, by_sample, log_ratios = self.entries.allocate(T.T, V)
+        return by_feature.T, by_sample, jnp.sum(log_ratios)
+
+    def exposure_of_T(self, V: Gamma) -> Array:
+        """Return Σ_τ E[v_iτ], components × 1."""
+        return V.total(axis=0)[:, None]
+
+    def exposure_of_V(self, T: Gamma) -> Array:
+        """Return Σ_ν E[t_νi], 1 × components."""
+        return T.total(axis=1)[None, :]
+
+    def expected_log_ratios(self, T: Gamma, V: Gamma) -> Array:
+        """Return Σ_ν x (E[log m] − log x) of every sample; see `dense.expected_log`."""
+        across = T.broadcast(*T.a.shape).transpose()
+        rows, cols = (V, across) if self.by_sample else (across, V)
+        return self.entries.expected_log_ratios(rows, cols, self.by_sample)
+
+    def expected_totals(self, T: Gamma, V: Gamma) -> Array:
+        """Return (Σ_ν E_T)(Σ_τ E_V) of every component."""
+        return T.total(axis=1) * V.total(axis=0)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class MaskedSparse(Sparse):
+    """A sparse X with hidden places.
+
+    feature, sample: the indices of hidden places in blocks, filled up with indices beyond the last.
+    seen_of_feature, seen_of_sample: the numbers of observed entries of each feature and sample.
+    """
+
+    feature: Array
+    sample: Array
+    seen_of_feature: Array
+    seen_of_sample: Array
+
+    def exposure_of_T(self, V: Gamma) -> Array:
+        """Return Σ_τ w_ντ E[v_iτ], components × features; above 0, so that it has a logarithm."""
+        hidden = _gather(V.mean, self.sample, self.feature, len(self.seen_of_feature))
+        left = jnp.where(self.seen_of_feature[:, None] > 0, V.total(axis=0)[None, :] - hidden, 0)
+        return jnp.maximum(left.T, np.finfo(left.dtype).tiny)
+
+    def exposure_of_V(self, T: Gamma) -> Array:
+        """Return Σ_ν w_ντ E[t_νi], samples × components."""
+        hidden = _gather(T.mean.T, self.feature, self.sample, self.num_samples)
+        left = jnp.where(self.seen_of_sample[:, None] > 0, T.total(axis=1)[None, :] - hidden, 0)
+        return jnp.maximum(left, 0)
+
+    def expected_totals(self, T: Gamma, V: Gamma) -> Array:
+        """Return Σ_ντ w_ντ E[t_νi v_iτ] of every component."""
+        return (T.mean * self.exposure_of_T(V)).sum(axis=1)
+
+
+def _gather(rows: Array, read: Array, write: Array, length: int) -> Array:
+    """Return, for each index in `write`, the sum of the rows at its partners in `read`."""
+
+    def add(total: Array, block: tuple[Array, Array]) -> tuple[Array, None]:
+        some = rows.at[block[0]].get(mode="fill", fill_value=0)
+        return total.at[block[1]].add(some, mode="drop"), None
+
+    zero = jnp.zeros((length, rows.shape[1]), rows.dtype)
+    return jax.lax.scan(jax.checkpoint(add), zero, (read, write))[0]
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class SparseCandidates(Candidates):
+    """A sparse X with a row of V for every candidate group of an unlabelled sample; rows of X are samples there."""
+
+    def allocate_weighted(
+        self,
+        T: Array,
+        V: Array,
+        weigh: Callable[[Array, Array, Array, Array], tuple[Array, Array]],
+        read: tuple[Array, Array],
+    ) -> tuple[Array, Array, Array, Array]:
+        """Return sums of q(S) and weights, as `Candidates` does, one group after another.
+
+        Weights depend on the log ratios of all groups: entries are read once for these, and once for the sums by
+        feature.
+        """
+        M, C, K = self.unlabelled.num_samples, self.num_groups, V.shape[1]
+        known, each = jnp.split(V, [len(V) - M * C])
+        T_known, V_known, log_ratio = self.known.allocate(T, known)
+        entries, across = self.unlabelled.entries, T.T
+        each = each.reshape(M, C, K).transpose(1, 0, 2)
+
+        def first(of_group: Array) -> tuple[Array, Array]:
+            by_sample, _, log_ratios = entries.allocate(of_group, across)
+            return by_sample, log_ratios
+
+        def add(total: Array, of_group: tuple[Array, Array]) -> tuple[Array, None]:
+            return total + entries.allocate(of_group[0], across, of_group[1])[1], None
+
+        V_each, log_ratios = jax.lax.map(first, each)
+        weights, terms = weigh(log_ratios.T, *read, jnp.ones(M, V.dtype))
+        by_feature, _ = jax.lax.scan(add, jnp.zeros_like(across), (each, weights.T))
+        V_each = V_each.transpose(1, 0, 2).reshape(M * C, K)
+        return T_known + by_feature.T, jnp.concatenate([V_known, V_each]), log_ratio + terms, weights
+
+
+def read_sparse(X: Compressed, hidden: Places | None, copies: int = 1) -> Sparse:
+    """Return a sparse X as sweeps read it.
+
+    Args:
+        X: on the host.
+        hidden: hidden places; None when everything was observed.
+        copies: rows of V for each sample; if there are several, rows are samples.
+    """
+    F, N = X.shape
+    X = X if copies == 1 else X.rows_along(True)
+    static = {"num_samples": N, "by_sample": X.by_sample}
+    entries, base = cut_into_segments(X), jnp.asarray(base_of(X.values), X.dtype)
+    if hidden is None:
+        return Sparse(entries, base, **static)
+    blocks = max(1, -(-len(hidden) // BLOCK))
+    size = blocks * BLOCK if blocks > 1 else len(hidden)
+    pairs = (
+        np.append(index, np.full(size - len(hidden), length, np.int32)).reshape(blocks, -1)
+        for index, length in ((hidden.feature, F), (hidden.sample, N))
+    )
+    seen = (length - hidden.counts(axis) for length, axis in ((N, 1), (F, 0)))
+    return MaskedSparse(entries, base, **static, **dict(zip(_PLACES, map(jax.device_put, (*pairs, *seen)), strict=True)))
+
+
+_PLACES = "feature", "sample", "seen_of_feature", "seen_of_sample"
+
+
+def base_of(values: np.ndarray) -> float:
+    """Return Σ [x log x − log Γ(x + 1)] in double precision, some values at a time."""
+    parts = (np.asarray(values[n : n + (1 << 20)], float) for n in range(0, len(values), 1 << 20))
+    return float(sum((xlogy(x, x) - gammaln(x + 1)).sum() for x in parts))
