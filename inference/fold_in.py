@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..model.checks import whole
+from ..model.compressed import is_sparse
 from ..model.conjugacy import Rate, expected, negative_kl, require_closed_forms
 from ..model.data import Data, as_data
 from ..model.groups import SingleGroups
@@ -30,6 +31,7 @@ from ..model.types import Array
 from .moments import turned
 from .observed import Observed
 from .observed.dense import cut_into_tiles
+from .observed.sparse import Sparse, base_by_row, read_sparse
 from .posterior import Fit, Posterior
 from .results import factors_of, priors_of, rank_of, warn_of_former_order
 from .sweep import update_V
@@ -85,7 +87,7 @@ def fold_in(
 
     Args:
         result: the fit, by `cavi.run` or with Gamma factors by `svi.run`; or its posterior.
-        X: features × samples, as `as_data` takes it, NaN for missing entries; or `Data`, whose groups are ignored.
+        X: features × samples, as `as_data` takes it, dense or sparse, NaN for missing entries; or `Data`, whose groups are ignored.
         priors: by default those of the fit. A `Gamma` on V must be the same for all samples.
         max_steps: updates at most.
         tol: a sample is done under a group when its ℒ_τ(c) changes by less than this, relatively.
@@ -139,6 +141,12 @@ def fold(priors: Priors, T: Gamma, lam: Gamma | None, data: Data, *, max_steps: 
     held: tuple[Gamma, Any] = jax.tree.map(lambda x: jnp.asarray(x, dtype), (turned(T), lam))
     C = held[1].a.shape[1] if held[1] is not None and is_grouped(priors) else 0
     groups = SingleGroups(jnp.eye(C, dtype=dtype) if C else None)
+    if is_sparse(data):
+        X = data.X.astype(dtype).rows_along(True)
+        base = jnp.asarray(base_by_row(X), dtype)
+        rest = priors, groups, max_steps, jnp.asarray(tol, dtype)
+        sparse: Folded = _fold_rows(read_sparse(X, data.mask, by_sample=True), base, *held, *rest)
+        return sparse
     X, mask = (None if x is None else jnp.asarray(x, dtype) for x in (data.X, data.mask))
     folded: Folded = _fold((X, mask), *held, priors, groups, max_steps, jnp.asarray(tol, dtype))
     return folded
@@ -151,15 +159,20 @@ def _candidates(num_features: int, num_groups: int) -> Data:
     return Data(np.zeros((num_features, N)), np.eye(num_groups) if num_groups else None, names)
 
 
+def _rates(T: Gamma, lam: Any, priors: Priors, groups: SingleGroups) -> Rate:
+    """Return E[λ] and what else a prior on V expects, groups × components."""
+    rate = expected(priors.coefficients, lam, groups).transpose()
+    K, C = T.a.shape[0], 1 if groups.membership is None else len(groups.membership)
+    return Rate(*(jnp.broadcast_to(field, (C, K)) for field in rate))
+
+
 @jax.jit
 def _fold(X: tuple, T: Gamma, lam: Any, priors: Priors, groups: SingleGroups, max_steps: Array, tol: Array) -> Folded:
     """Fold all samples in under one group after another: nothing larger than X is formed except the result.
 
     X is features × samples, with its mask or None.
     """
-    rate = expected(priors.coefficients, lam, groups).transpose()
-    K, C = T.a.shape[0], 1 if groups.membership is None else len(groups.membership)
-    each = Rate(*(jnp.broadcast_to(field, (C, K)) for field in rate))
+    each = _rates(T, lam, priors, groups)
     seen = jax.vmap(lambda one: cut_into_tiles(*one))(jax.tree.map(lambda x: x.T[:, :, None], X))
     over_samples = jax.vmap(_fold_one, in_axes=(0, None, None, None, None))
     V, bound, converged = jax.lax.map(lambda of_group: over_samples(seen, T, of_group, max_steps, tol), each)
@@ -188,3 +201,44 @@ def _fold_one(data: Observed, T: Gamma, rate: Rate, max_steps: Array, tol: Array
     below = jnp.full((), -jnp.inf, b.dtype)
     a, _, bound, last, _ = jax.lax.while_loop(ongoing, body, (b, first, below, below, 0))
     return Gamma(a[0], b[0]), bound, jnp.abs(bound - last) <= tol * jnp.abs(bound)
+
+
+@jax.jit
+def _fold_rows(
+    X: Sparse, base: Array, T: Gamma, lam: Any, priors: Priors, groups: SingleGroups, max_steps: Array, tol: Array
+) -> Folded:
+    """Fold all samples of a sparse X in together, under one group after another; a sample that is done stays as it is.
+
+    X has samples as rows; base is Σ_ν [x log x − log Γ(x + 1)] of every sample.
+    """
+    log_T, exposure = T.log_mean.T, X.exposure_of_V(T)
+
+    def done(bound: Array, last: Array) -> Array:
+        return jnp.abs(bound - last) <= tol * jnp.abs(bound)
+
+    def of_group(rate: Rate) -> tuple[Gamma, Array, Array]:
+        prior = Rate(*(field[None, :] for field in rate))
+
+        def ongoing(carry: tuple) -> Array:
+            _, _, bound, last, n = carry
+            return (n < max_steps) & ~jnp.all(done(bound, last))
+
+        def body(carry: tuple) -> tuple:
+            a, counts, bound, last, n = carry
+            V = update_V(prior.a, prior.mean, counts, exposure)
+            new, log_ratios = X.entries.row_sums(V.log_mean, log_T)
+            reached = base + log_ratios + jnp.sum(negative_kl(V, prior) - V.mean * exposure, axis=1)
+            stays = done(bound, last)
+            a, counts = (jnp.where(stays[:, None], x, y) for x, y in ((a, V.a), (counts, new)))
+            return a, counts, jnp.where(stays, bound, reached), jnp.where(stays, last, bound), n + 1
+
+        # At first every component has caused the same number of counts, as far as the prior allows.
+        b = update_V(prior.a, prior.mean, jnp.zeros_like(prior.mean), exposure).b
+        b = jnp.broadcast_to(b, (X.num_samples, log_T.shape[1]))
+        first, _ = X.entries.row_sums(jnp.log(b), log_T)
+        below = jnp.full(X.num_samples, -jnp.inf, b.dtype)
+        a, _, bound, last, _ = jax.lax.while_loop(ongoing, body, (b, first, below, below, 0))
+        return Gamma(a, b), bound, done(bound, last)
+
+    V, bound, converged = jax.lax.map(of_group, _rates(T, lam, priors, groups))
+    return Folded(Gamma(*(jnp.swapaxes(parameter, 1, 2) for parameter in V)), bound.T, converged.T)

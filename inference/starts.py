@@ -175,17 +175,18 @@ def _groups(data: Data, priors: Priors, K: int, rng: np.random.Generator) -> tup
     family = priors.coefficients
     if not is_grouped(priors):
         raise ValueError(f"expected coefficients with λ by group for init='groups'; got {type(family).__name__}")
-    X, membership = _complete(data), np.asarray(data.membership)
+    X, membership = (_complete_sparse if is_sparse(data) else _complete)(data), np.asarray(data.membership)
+    (F, N), mean = X.shape, float(X.mean())
     sure = np.where(data.known[:, None], membership, 0)
     rate = family.hyperprior
     serves = served(rate, data.group_sizes, K) if isinstance(rate, Gamma) else np.ones((K, data.num_groups), bool)
     if serves.all():
         serves = np.arange(data.num_groups) == (np.arange(K) * data.num_groups // K)[:, None]
-    T = np.empty((X.shape[0], K))
+    T = np.empty((F, K))
     for i, row in enumerate(serves):
-        members = [np.flatnonzero(column) for column in sure.T[row] if column.any()] or [np.arange(X.shape[1])]
+        members = [np.flatnonzero(column) for column in sure.T[row] if column.any()] or [np.arange(N)]
         few = np.concatenate([rng.choice(group, size=min(3, len(group)), replace=False) for group in members])
-        T[:, i] = (X[:, few].mean(axis=1) + 1e-3 * X.mean()) * rng.uniform(0.5, 1.5, size=X.shape[0])
+        T[:, i] = (np.asarray(X[:, few].mean(axis=1)) + 1e-3 * mean) * rng.uniform(0.5, 1.5, size=F)
     at_home = serves @ membership.T > 0
     # Components that serve a group explain its samples together; in other groups V is small compared with its own.
     together = serves.sum(axis=0)
@@ -209,6 +210,21 @@ def _complete(data: Data) -> np.ndarray:
         seen = (mask @ of) @ of.T  # counts of observations of the feature in the sample's group
         filled = np.where(seen > 0, (X @ of) @ of.T / np.maximum(seen, 1), filled)
     return np.where(mask > 0, X, filled)
+
+
+def _complete_sparse(data: Data) -> Any:
+    """Return the same as `_complete` for a sparse X, as a sparse matrix of SciPy in which columns can be taken."""
+    X = data.X.to_scipy().astype(float).tocsc()
+    if data.mask is None:
+        return X
+    hidden, membership = data.mask.to_scipy(), np.asarray(data.membership, float)
+    feature, sample = np.asarray(data.mask.feature), np.asarray(data.mask.sample)
+    filled = np.full(len(feature), data.observed_mean)
+    for of in (np.ones((X.shape[1], 1)), membership):
+        counts = of.sum(axis=0) - hidden @ of
+        seen, sums = (np.einsum("hc,hc->h", x[feature], of[sample]) for x in (counts, X @ of))
+        filled = np.where(seen > 1e-9, sums / np.maximum(seen, 1), filled)
+    return X + type(X)((filled, (feature, sample)), shape=X.shape)
 
 
 METHODS = {"random": _random, "groups": _groups}

@@ -61,13 +61,16 @@ class Observed(Protocol):
         """Return Σ_ντ w_ντ E[t_νi v_iτ] of every component."""
 
 
-def observe_matrix(data: Data, rows: Array | None = None, copies: int = 1) -> Dense | Sparse:
+def observe_matrix(data: Data, rows: Array | None = None, copies: int | None = None) -> Dense | Sparse:
     """Return X as sweeps read it: cut into tiles of samples or into its nonzero entries, with sums that stay the same.
 
     Args:
         data: of a `Problem`; a sparse X is arranged on the host, and cannot be traced.
         rows: samples to take, in their order; None for all.
-        copies: rows of V for each sample, as many as candidate groups: tiles are smaller by that factor.
+        copies: rows of V for each sample, as many as candidate groups: tiles are smaller by that factor, and rows of a
+            sparse X are samples. None without candidates.
     """
     X, mask = (data.X, data.mask) if rows is None else data.matrix.take(rows)
-    return read_sparse(X, mask, copies) if is_sparse(data) else cut_into_tiles(X, mask, copies)
+    if is_sparse(data):
+        return read_sparse(X, mask, None if copies is None else True)
+    return cut_into_tiles(X, mask, 1 if copies is None else copies)

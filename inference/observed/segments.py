@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import jax
 import jax.numpy as jnp
@@ -22,20 +22,21 @@ WIDTHS = (4, 8, 16, 32, 64)
 class Segments:
     """Entries in blocks of segments; each segment is a part of one row, filled up with zeros.
 
-    Nothing of nonzeros × components is formed: blocks are read one after another, and twice if differentiated.
+    Nothing of nonzeros × components is formed: blocks are read one after another, and again when differentiated. The
+    methods are those of `Entries`.
 
     row: the row of each segment, blocks × segments.
     col: the column of each entry, blocks × segments × width.
     value: each entry, of the same shape.
+    num_rows: the number of rows.
     """
 
     row: Array
     col: Array
     value: Array
+    num_rows: int = field(metadata={"static": True})
 
-    def allocate(
-        self, log_rows: Array, log_cols: Array, weights: Array | None = None
-    ) -> tuple[Array, Array, Array]:
+    def allocate(self, log_rows: Array, log_cols: Array, weights: Array | None = None) -> tuple[Array, Array, Array]:
         """Return Σ E[s] by row and by column, and Σ x log(M/x) of every row; see `dense.allocate`.
 
         Args:
@@ -49,7 +50,7 @@ class Segments:
         def add(total: tuple[Array, Array, Array], block: tuple[Array, Array, Array]) -> tuple[tuple, None]:
             row, col, x = block
             g_row, g_col = _at(g_rows, row), _at(g_cols, col)
-            xi, x_log_xi = share(x, jnp.einsum("swk,sk->sw", g_col, g_row))
+            xi, x_log_xi = share(x, _dot(g_row, g_col))
             xi = jnp.where(x > 0, xi, 0)
             by_row = jnp.einsum("sw,swk->sk", xi, g_col)
             logs = jnp.sum(x * (_at(shift_cols[:, 0], col) + _at(shift_rows, row)) - x_log_xi, axis=1)
@@ -62,6 +63,26 @@ class Segments:
         (by_row, by_col, logs), _ = jax.lax.scan(jax.checkpoint(add), zero, (self.row, self.col, self.value))
         return g_rows * by_row, g_cols * by_col, logs
 
+    def row_sums(self, log_rows: Array, log_cols: Array) -> tuple[Array, Array]:
+        """Return Σ E[s] by row, and Σ x log(M/x) of every row, of candidates one after another."""
+        by_row, logs = jax.lax.map(lambda rows: self.allocate(rows, log_cols)[::2], self._candidates(log_rows))
+        return jnp.swapaxes(by_row, 0, 1).reshape(log_rows.shape), logs.T.reshape(-1)
+
+    def column_sums(self, log_rows: Array, log_cols: Array, weights: Array) -> Array:
+        """Return Σ of weight × E[s] by column, of candidates one after another."""
+
+        def add(total: Array, candidate: tuple[Array, Array]) -> tuple[Array, None]:
+            rows, weight = candidate
+            return total + self.allocate(rows, log_cols, weight)[1], None
+
+        pairs = self._candidates(log_rows), self._candidates(weights)
+        return jax.lax.scan(add, jnp.zeros_like(log_cols), pairs)[0]
+
+    def _candidates(self, rows: Array) -> Array:
+        """Return candidates × rows (× components) from rows of X with consecutive candidates."""
+        copies = rows.shape[0] // self.num_rows if self.num_rows else 1
+        return jnp.swapaxes(rows.reshape(self.num_rows, copies, *rows.shape[1:]), 0, 1)
+
     def expected_log_ratios(self, rows: Gamma, cols: Gamma, by_row: bool) -> Array:
         """Return Σ x (E[log m] − log x) of every row, or of every column; see `dense.expected_log`.
 
@@ -70,15 +91,16 @@ class Segments:
             cols: the factor of columns, columns × components.
             by_row: of every row, else of every column.
         """
-        moments_of_rows, moments_of_cols = (
-            [q.mean, q.mean**2, q.mean**2 / q.a] for q in (rows.broadcast(*rows.a.shape), cols.broadcast(*cols.a.shape))
+        row_moments, col_moments = (
+            (q.mean, q.mean**2, q.mean**2 / q.a) for q in (rows.broadcast(*rows.a.shape), cols.broadcast(*cols.a.shape))
         )
 
         def add(total: Array, block: tuple[Array, Array, Array]) -> tuple[Array, None]:
             row, col, x = block
-            (E, E2, D), (E_, E2_, D_) = [_at(q, row) for q in moments_of_rows], [_at(q, col) for q in moments_of_cols]
-            variance = _dot(E2 + D, D_) + _dot(D, E2_)
-            terms = x * (expected_log_of(_dot(E, E_), variance) - jnp.log(jnp.where(x > 0, x, 1)))
+            E, square, variance = (_at(q, row) for q in row_moments)
+            E_, square_, variance_ = (_at(q, col) for q in col_moments)
+            both = _dot(square + variance, variance_) + _dot(variance, square_)
+            terms = x * (expected_log_of(_dot(E, E_), both) - jnp.log(jnp.where(x > 0, x, 1)))
             return _add(total, row, terms.sum(axis=1)) if by_row else _add(total, col, terms), None
 
         zero = jnp.zeros(len((rows if by_row else cols).a), self.value.dtype)
@@ -107,21 +129,25 @@ def cut_into_segments(X: Compressed) -> Segments:
     width = min(WIDTHS, key=lambda w: int((-(-lengths // w)).sum()) * (w + 2))
     number = -(-lengths // width)
     S, per_block = int(number.sum()), BLOCK // width
-    blocks = _rounded_up(-(-S // per_block))
-    if blocks == 1:
-        per_block = _rounded_up(S)
+    blocks = rounded_up(-(-S // per_block))
+    per_block = rounded_up(S) if blocks == 1 else per_block
     row = np.zeros(blocks * per_block, np.int32)
     col = np.zeros((blocks * per_block, width), np.int32)
     value = np.zeros(col.shape, X.dtype)
     row[:S] = np.repeat(np.arange(len(lengths), dtype=np.int32), number)
-    skipped = width * (np.cumsum(number) - number) - X.indptr[:-1]  # places of zeros before each row
+    skipped = width * (np.cumsum(number) - number) - X.indptr[:-1]  # zeros before each row
     place = np.arange(X.nnz) + np.repeat(skipped, lengths)
     col.ravel()[place], value.ravel()[place] = X.indices, X.values
     shape = blocks, per_block
-    return Segments(*map(jax.device_put, (row.reshape(shape), col.reshape(*shape, -1), value.reshape(*shape, -1))))
+    arrays = row.reshape(shape), col.reshape(*shape, width), value.reshape(*shape, width)
+    return Segments(*map(jax.device_put, arrays), num_rows=len(lengths))
 
 
-def _rounded_up(number: int) -> int:
-    """Return the number with its leading three bits, rounded up: few shapes, so that few programs are compiled."""
+def rounded_up(number: int) -> int:
+    """Return the number with all but its three leading bits rounded up: few shapes, so that few programs are compiled.
+
+    >>> rounded_up(5), rounded_up(100)
+    (5, 112)
+    """
     unit = 1 << max(0, number.bit_length() - 3)
     return -(-number // unit) * unit

@@ -18,7 +18,8 @@ from ...model.compressed import Compressed, Places
 from ...model.priors import Gamma
 from ...model.types import Array
 from .candidates import Candidates
-from .segments import BLOCK, Segments, cut_into_segments
+from .entries import Entries, read_entries
+from .segments import BLOCK
 
 
 @jax.tree_util.register_dataclass
@@ -32,7 +33,7 @@ class Sparse:
     by_sample: true if rows are samples, false if they are features.
     """
 
-    entries: Segments
+    entries: Entries
     base: Array
     num_samples: int = field(metadata={"static": True})
     by_sample: bool = field(metadata={"static": True})
@@ -118,45 +119,33 @@ class SparseCandidates(Candidates):
         weigh: Callable[[Array, Array, Array, Array], tuple[Array, Array]],
         read: tuple[Array, Array],
     ) -> tuple[Array, Array, Array, Array]:
-        """Return sums of q(S) and weights, as `Candidates` does, one group after another.
+        """Return sums of q(S) and weights, as `Candidates` does.
 
-        Weights depend on the log ratios of all groups: entries are read once for these, and once for the sums by
-        feature.
+        Weights depend on the log ratios of all groups: entries are read for these first, then for sums by feature.
         """
-        M, C, K = self.unlabelled.num_samples, self.num_groups, V.shape[1]
+        M, C = self.unlabelled.num_samples, self.num_groups
         known, each = jnp.split(V, [len(V) - M * C])
         T_known, V_known, log_ratio = self.known.allocate(T, known)
         entries, across = self.unlabelled.entries, T.T
-        each = each.reshape(M, C, K).transpose(1, 0, 2)
-
-        def first(of_group: Array) -> tuple[Array, Array]:
-            by_sample, _, log_ratios = entries.allocate(of_group, across)
-            return by_sample, log_ratios
-
-        def add(total: Array, of_group: tuple[Array, Array]) -> tuple[Array, None]:
-            return total + entries.allocate(of_group[0], across, of_group[1])[1], None
-
-        V_each, log_ratios = jax.lax.map(first, each)
-        weights, terms = weigh(log_ratios.T, *read, jnp.ones(M, V.dtype))
-        by_feature, _ = jax.lax.scan(add, jnp.zeros_like(across), (each, weights.T))
-        V_each = V_each.transpose(1, 0, 2).reshape(M * C, K)
+        V_each, log_ratios = entries.row_sums(each, across)
+        weights, terms = weigh(log_ratios.reshape(M, C), *read, jnp.ones(M, V.dtype))
+        by_feature = entries.column_sums(each, across, weights.reshape(-1))
         return T_known + by_feature.T, jnp.concatenate([V_known, V_each]), log_ratio + terms, weights
 
 
-def read_sparse(X: Compressed, hidden: Places | None, copies: int = 1) -> Sparse:
+def read_sparse(X: Compressed, hidden: Places | None, by_sample: bool | None = None) -> Sparse:
     """Return a sparse X as sweeps read it.
 
     Args:
         X: on the host.
         hidden: hidden places; None when everything was observed.
-        copies: rows of V for each sample; if there are several, rows are samples.
+        by_sample: whether rows are samples; None for the rows that X has.
     """
     F, N = X.shape
-    X = X if copies == 1 else X.rows_along(True)
-    static = {"num_samples": N, "by_sample": X.by_sample}
-    entries, base = cut_into_segments(X), jnp.asarray(base_of(X.values), X.dtype)
+    X = X if by_sample is None else X.rows_along(by_sample)
+    entries, base = read_entries(X), jnp.asarray(base_by_row(X).sum(), X.dtype)
     if hidden is None:
-        return Sparse(entries, base, **static)
+        return Sparse(entries, base, num_samples=N, by_sample=X.by_sample)
     blocks = max(1, -(-len(hidden) // BLOCK))
     size = blocks * BLOCK if blocks > 1 else len(hidden)
     pairs = (
@@ -164,13 +153,21 @@ def read_sparse(X: Compressed, hidden: Places | None, copies: int = 1) -> Sparse
         for index, length in ((hidden.feature, F), (hidden.sample, N))
     )
     seen = (length - hidden.counts(axis) for length, axis in ((N, 1), (F, 0)))
-    return MaskedSparse(entries, base, **static, **dict(zip(_PLACES, map(jax.device_put, (*pairs, *seen)), strict=True)))
+    feature, sample, seen_of_feature, seen_of_sample = map(jax.device_put, (*pairs, *seen))
+    return MaskedSparse(entries, base, N, X.by_sample, feature, sample, seen_of_feature, seen_of_sample)
 
 
-_PLACES = "feature", "sample", "seen_of_feature", "seen_of_sample"
+def base_by_row(X: Compressed) -> np.ndarray:
+    """Return Σ [x log x − log Γ(x + 1)] of every row in double precision, some rows at a time.
 
-
-def base_of(values: np.ndarray) -> float:
-    """Return Σ [x log x − log Γ(x + 1)] in double precision, some values at a time."""
-    parts = (np.asarray(values[n : n + (1 << 20)], float) for n in range(0, len(values), 1 << 20))
-    return float(sum((xlogy(x, x) - gammaln(x + 1)).sum() for x in parts))
+    Args:
+        X: on the host.
+    """
+    rows = len(X.indptr) - 1
+    sums = np.zeros(rows)
+    for first in range(0, rows, 1 << 16):
+        begins = X.indptr[first : first + (1 << 16) + 1]
+        x = np.asarray(X.values[begins[0] : begins[-1]], float)
+        row = np.repeat(np.arange(len(begins) - 1), np.diff(begins))
+        sums[first : first + len(begins) - 1] = np.bincount(row, xlogy(x, x) - gammaln(x + 1), len(begins) - 1)
+    return sums
