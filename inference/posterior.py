@@ -98,13 +98,17 @@ class Status(Enum):
     NOT_FINITE = "The bound became infinite or not a number."
 
 
-class Counted(NamedTuple):
-    """Samples that a stream has learned from, as often as it has.
+class StreamState(NamedTuple):
+    """Where a stream stands: with the rest of its `Fit`, all that it needs to resume.
 
-    samples: their number.
-    groups: their number by group, unlabelled ones by q(z); None without groups.
+    T: q(T) after the last batch; the posterior has an average over batches.
+    lam: the same of q(λ); None for a family without λ.
+    samples: the number of samples that it has learned from, counted in every pass.
+    groups: the same by group, unlabelled samples by q(z); None without groups.
     """
 
+    T: Gamma
+    lam: Gamma | None
     samples: float
     groups: np.ndarray | None
 
@@ -125,7 +129,7 @@ class Fit(NamedTuple):
     priors: as they were given; with `cavi.learn`, as they were learned. Functions that take a fit use them.
     data: a checksum that identifies the data (`fingerprint`).
     learned: whether `priors` were learned, by `cavi.learn`.
-    counted: of a stream, the samples it has learned from: with them it can resume; None otherwise.
+    stream: the state from which a stream resumes; None in other fits.
     """
 
     posterior: Posterior
@@ -137,7 +141,7 @@ class Fit(NamedTuple):
     priors: Priors | None = None
     data: int | None = None
     learned: bool = False
-    counted: Counted | None = None
+    stream: StreamState | None = None
 
     @property
     def status(self) -> Status:

@@ -21,13 +21,15 @@ from ...model.problem import Problem
 from ...model.types import Array
 from ..labels.warm_start import Labelling, labelling
 from ..moments import turned
-from ..posterior import Counted, Fit, Posterior
+from ..observations import Observations, observe
+from ..posterior import Fit, Posterior, StreamState
 from ..results import factors_of, match, priors_of, rank_of
 from ..starts import Start, check_lam_start, check_method, fill
 from .batches import Labelled, Source, open_batches, rounded
 from .step import Globals, Outcome, Weights, evaluate, global_terms, step
 
 CHUNK = 25  # batches between checkpoints
+LATE = 3  # power of n by which batch n counts in the average: those of the last quarter have most of the weight
 SHOWN = 100  # batches whose mean estimate of the bound is shown
 
 
@@ -40,11 +42,16 @@ class Schedule(NamedTuple):
     local_steps: int
     local_tol: float
     accelerate: bool
+    average: bool
     labels: Labelling
 
     def rho(self, n: int) -> float:
         """Return ρ_n = (τ₀ + n)^(−κ)."""
         return float((self.delay + n) ** -self.decay)
+
+    def recent(self, n: int) -> float:
+        """Return the weight of the factors after batch n in the average."""
+        return (LATE + 1) / (LATE + 1 + n) if self.average else 1.0
 
     def beta(self, n: int) -> float:
         """Return the weight of the evidence for labels, which grows from 0 to 1 while the stream anneals."""
@@ -55,13 +62,17 @@ class State(NamedTuple):
     """The state of a stream between two batches.
 
     q: the global factors.
-    counted: the samples that it has learned from.
+    average: their average.
+    samples: the number of samples that it has learned from.
+    groups: the same by group; None without groups.
     elbo: the estimates of the bound, one for each batch.
     pending: the outcome of the last step, if it may still be computed, and the size of its batch.
     """
 
     q: Globals
-    counted: Counted
+    average: Globals
+    samples: float
+    groups: np.ndarray | None
     elbo: list[float]
     pending: tuple[Outcome, int] | None = None
 
@@ -87,6 +98,7 @@ def stream(
     local_steps: int = 20,
     local_tol: float = 1e-3,
     accelerate: bool = True,
+    average: bool = True,
     labels: Labelling | None = None,
     progress_bar: bool = False,
     callback: Callable[[Fit], object] | None = None,
@@ -118,6 +130,7 @@ def stream(
         local_steps: updates of V for every batch, at most.
         local_tol: these end when E[V] changes by less than this, relatively, on average.
         accelerate: the scale step after each batch, as in `cavi.run`, for families whose λ belong to components.
+        average: whether the result is an average of the factors over batches, the later the more, or the last ones.
         labels: how labels of unlabelled samples are learned, as made by `cavi.labelling`; annealing takes as many
             batches, and there is no warm start.
         progress_bar: whether to show progress, in samples a second, and the mean of the last estimates of the bound.
@@ -136,9 +149,8 @@ def stream(
     with the factors before it; as a stream has no tolerance, `converged` is false. A fit is also a checkpoint: with
     `start=fit` and the other arguments as before, the result is the same as without interruption, bit by bit.
     """
-    how = Schedule(
-        passes, delay, decay, local_steps, local_tol, accelerate, labelling() if labels is None else labels
-    )
+    labels = labelling() if labels is None else labels
+    how = Schedule(passes, delay, decay, local_steps, local_tol, accelerate, average, labels)
     _check_options(how, callback)
     check_method(init)
     check_lam_start(lam_start)
@@ -149,7 +161,7 @@ def stream(
             f"expected batches that can be read again, or a function that returns them, for passes={passes}; got an "
             f"iterator, {type(batches).__name__}, which is used up by one pass"
         )
-    done = start if isinstance(start, Fit) and start.counted is not None else None
+    done = start if isinstance(start, Fit) and start.stream is not None else None
     rest = _read(source, passes, done)
     N, data = next(rest, (0, None))
     if data is None:
@@ -159,16 +171,16 @@ def stream(
     begun = start.posterior if isinstance(start, Fit) else start
     problem = _problem(data, priors, rank, begun)
     q = _begin(problem, data, priors, begun, N, key, init, lam_start)
-    counted = Counted(0.0, np.zeros(data.num_groups) if data.num_groups else None) if done is None else done.counted
-    state = State(q, counted, [] if done is None else list(done.elbo))
-    with _progress(progress_bar, source, passes, int(counted.samples)) as bar:
+    state = State(q, q, 0.0, np.zeros(data.num_groups) if data.num_groups else None, [])
+    state = state if done is None else _resumed(problem, done, q)
+    with _progress(progress_bar, source, passes, int(state.samples)) as bar:
         for N, data in chain([(N, data)], rest):  # a batch is read while the step before it is computed
             state = _settle(state, bar)
             if callback is not None and state.elbo and len(state.elbo) % CHUNK == 0:
                 callback(_fit(state, priors))
             if state.elbo and not np.isfinite(state.elbo[-1]):
                 break
-            state = _advance(problem, state, _prepared(problem, data), N, source.group_sizes, how)
+            state = _advance(problem, state, data, N, source.group_sizes, how)
         fit = _fit(_settle(state, bar), priors)
     if not fit.is_finite:
         warnings.warn(fit.message, ConvergenceWarning, stacklevel=2)
@@ -217,8 +229,8 @@ def stream_bound(
             problem = _problem(data, priors, rank_of(learned), learned)
             q = _held(problem, learned)
             total = float(jax.jit(global_terms)(problem.priors, q))
-        ready = _prepared(problem, data)
-        total += float(evaluate(ready, problem.priors, q, _form(ready, form), max_steps, problem.dtype.type(tol)))
+        seen = _observed(problem, data, form)
+        total += float(evaluate(seen, problem.priors, q, max_steps, problem.dtype.type(tol)))
     if problem is None:
         raise ValueError("expected at least one batch; got none")
     return total
@@ -236,8 +248,9 @@ def _check_options(how: Schedule, callback: Any) -> None:
         if not number or not (least <= value <= most and np.isfinite(value)) or (name == "decay" and value <= least):
             said = "above 0.5 and at most 1" if name == "decay" else f"a number ≥ {least}"
             raise ValueError(f"expected {name} to be {said}; got {value!r}")
-    if not isinstance(how.accelerate, (bool, np.bool)):
-        raise ValueError(f"expected accelerate to be True or False; got {how.accelerate!r}")
+    for name in ("accelerate", "average"):
+        if not isinstance(getattr(how, name), (bool, np.bool)):
+            raise ValueError(f"expected {name} to be True or False; got {getattr(how, name)!r}")
     if not isinstance(how.labels, Labelling):
         raise ValueError(f"expected labels to be None or made by cavi.labelling; got {how.labels!r}")
     if callback is not None and not callable(callback):
@@ -257,7 +270,7 @@ def _with_size(source: Source, num_samples: int | None) -> Source:
 def _read(source: Source, passes: int, done: Fit | None) -> Iterator[tuple[int, Data]]:
     """Yield the number of samples in the collection, or so far, and a batch, after those that `done` has seen."""
     skipped = done.num_steps if done is not None and source.repeatable else 0
-    before = int(done.counted.samples) if done is not None and done.counted and not source.repeatable else 0
+    before = int(done.stream.samples) if done is not None and done.stream and not source.repeatable else 0
     size, n = source.num_samples, 0
     for number in range(passes):
         count = before
@@ -283,7 +296,7 @@ def _problem(data: Data, priors: Priors, rank: int | None, start: Any) -> Proble
     return problem
 
 
-def _prepared(problem: Problem, data: Data) -> Data:
+def _observed(problem: Problem, data: Data, form: str) -> Observations:
     """Return a batch as steps read it; raise if it does not fit the first one."""
     F, names = problem.data.num_features, problem.data.names.group.tolist()
     if data.num_features != F or data.names.group.tolist() != names:
@@ -293,7 +306,8 @@ def _prepared(problem: Problem, data: Data) -> Data:
         )
     if data.labels is not None and data.labels.dirichlet is not None:
         raise ValueError("expected weights of groups for unlabelled samples in a stream; got a Dirichlet")
-    return Problem(rounded(data), problem.priors, problem.rank).data
+    ready = Problem(rounded(data), problem.priors, problem.rank).data
+    return observe(ready, "mean_field" if data.num_groups == 1 else form)  # of one group, labels carry no information
 
 
 def _begin(
@@ -308,6 +322,8 @@ def _begin(
         return _held(problem, start)
     if isinstance(start, Start) and start.V is not None:
         raise ValueError("expected a start without V, which belongs to samples, in a stream; got one with V")
+    if isinstance(start, Start) and start.T is not None:  # then nothing is random
+        start = start._replace(V=np.ones((problem.rank, data.num_samples)))
     means = fill(start, data, priors, problem.rank, key, init, lam_start)
     T = np.asarray(means.T, float).T + 1e-12
     a = np.full_like(T, 1 + N * data.observed_mean / problem.rank)
@@ -327,26 +343,25 @@ def _held(problem: Problem, posterior: Posterior) -> Globals:
     return Globals(turned(T), lam)
 
 
-def _form(data: Data, form: str) -> str:
-    return "mean_field" if data.num_groups == 1 else form  # then a label carries no information
+def _resumed(problem: Problem, done: Fit, average: Globals) -> State:
+    """Return the state of a stream from its last fit."""
+    stood: Any = done.stream
+    q = _held(problem, Posterior(stood.T, done.posterior.V, stood.lam))
+    groups = None if stood.groups is None else np.asarray(stood.groups, float)
+    return State(q, average, float(stood.samples), groups, list(map(float, done.elbo)))
 
 
 def _advance(problem: Problem, state: State, data: Data, N: int, sizes: np.ndarray | None, how: Schedule) -> State:
     """Begin a step; its outcome is pending."""
-    counted, n = state.counted, len(state.elbo)
-    groups, seen, own = (sizes, N, 0) if sizes is not None else (counted.groups, counted.samples, 1)
-    numbers = how.rho(n), N, np.zeros(0) if groups is None else groups, seen, own, how.beta(n), how.local_tol
+    n, size = len(state.elbo), data.num_samples
+    groups, seen, own = (state.groups, state.samples, 1) if sizes is None else (sizes, N, 0)
+    groups = np.zeros(0) if groups is None else groups
+    numbers = how.rho(n), how.recent(n), N, size, groups, seen, own, how.beta(n), how.local_tol
     weights = Weights(*(np.asarray(x, problem.dtype) for x in numbers))
-    q, outcome = step(
-        data,
-        problem.priors,
-        state.q,
-        weights,
-        how.local_steps,
-        form=_form(data, how.labels.form),
-        accelerate=bool(how.accelerate),
-    )
-    return state._replace(q=q, pending=(outcome, data.num_samples))
+    batch = _observed(problem, data, how.labels.form)
+    steps, accelerate = how.local_steps, bool(how.accelerate)
+    q, average, outcome = step(batch, problem.priors, state.q, state.average, weights, steps, accelerate)
+    return state._replace(q=q, average=average, pending=(outcome, size))
 
 
 def _settle(state: State, bar: Any) -> State:
@@ -354,13 +369,11 @@ def _settle(state: State, bar: Any) -> State:
     if state.pending is None:
         return state
     (bound, present, _), size = state.pending
-    counted = state.counted
-    groups = None if counted.groups is None else counted.groups + np.asarray(present, float)
+    groups = None if state.groups is None else state.groups + np.asarray(present, float)
     state.elbo.append(float(bound))
-    state = State(state.q, Counted(counted.samples + size, groups), state.elbo)
     bar.update(size)
     bar.set_postfix_str(f"bound {np.mean(state.elbo[-SHOWN:]):.6g}", refresh=False)
-    return state
+    return state._replace(samples=state.samples + size, groups=groups, pending=None)
 
 
 def _progress(shown: bool, source: Source, passes: int, done: int) -> Any:
@@ -372,9 +385,10 @@ def _fit(state: State, priors: Priors) -> Fit:
     """Return the result so far."""
     elbo = np.asarray(state.elbo)
     finite = np.isfinite(elbo)
-    message = f"The stream has made a step from each of {len(elbo)} batches, {state.counted.samples:.0f} samples in all."
+    message = f"The stream has made a step from each of {len(elbo)} batches, {state.samples:.0f} samples in all."
     if not finite.all():
         message = f"The bound became {elbo[~finite][0]} at batch {np.argmin(finite) + 1}."
-    none = jax.device_put(np.zeros((len(state.q.T.a), 0), state.q.T.a.dtype))
-    posterior = Posterior(turned(state.q.T), Gamma(none, none), state.q.lam)
-    return Fit(posterior, elbo, len(elbo), False, message, priors=priors, counted=state.counted)
+    (T, lam), last = state.average, state.q
+    none = jax.device_put(np.zeros((len(T.a), 0), T.a.dtype))
+    stood = StreamState(turned(last.T), last.lam, state.samples, state.groups)
+    return Fit(Posterior(turned(T), Gamma(none, none), lam), elbo, len(elbo), False, message, priors=priors, stream=stood)

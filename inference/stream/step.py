@@ -8,6 +8,9 @@ as in `fold_in`. If all samples were like those of the batch, coordinate ascent 
 
 and the natural parameters (A − 1, −1/B) go a part ρ_n = (τ₀ + n)^(−κ) of the way there. A batch of all samples with
 ρ = 1 is a sweep in which V was iterated. Nothing of the size of V is kept: memory does not grow with N.
+
+With ρ_n that fall slowly, factors move far but stay noisy. Their average, in natural parameters too and with weights
+that favour late batches, has little of that noise (Polyak and Juditsky, 1992; Shamir and Zhang, 2013); it is the result.
 """
 
 from __future__ import annotations
@@ -19,13 +22,12 @@ import jax
 import jax.numpy as jnp
 
 from ...model.conjugacy import moves_rates, scaling
-from ...model.data import Data
 from ...model.groups import Groups
 from ...model.priors import Gamma, Priors
 from ...model.types import Array
 from ..bound import dictionary_terms, rate_terms
 from ..moments import Moments, Transposed
-from ..observations import Observations, observe
+from ..observations import Observations
 from ..observed import Allocation
 from ..sweep import RateSums, moments, rate_sums, update_lam, update_T, update_V
 
@@ -45,7 +47,9 @@ class Weights(NamedTuple):
     """Numbers that a step needs besides its batch.
 
     rho: ρ, the part of the way that natural parameters go.
+    recent: the weight of the new factors in the average.
     num_samples: N.
+    size: |B|.
     counted: N_c by group if they are known; otherwise, the number of samples of each group before this batch.
     seen: the sum of these samples, with or without groups.
     own: 0 if N_c are known; 1 if the batch itself counts, too: N_c = N (counted + |B_c|) / (seen + |B|).
@@ -54,7 +58,9 @@ class Weights(NamedTuple):
     """
 
     rho: Array
+    recent: Array
     num_samples: Array
+    size: Array
     counted: Array
     seen: Array
     own: Array
@@ -143,58 +149,63 @@ def global_terms(priors: Priors, q: Globals) -> Array:
     return total if q.lam is None else total + rate_terms(priors, q.lam)
 
 
-@partial(jax.jit, static_argnames=("form", "accelerate"))
+@partial(jax.jit, static_argnames="accelerate")
 def step(
-    data: Data, priors: Priors, q: Globals, weights: Weights, max_steps: Array, form: str, accelerate: bool
-) -> tuple[Globals, Outcome]:
+    data: Observations,
+    priors: Priors,
+    q: Globals,
+    average: Globals,
+    weights: Weights,
+    max_steps: Array,
+    accelerate: bool,
+) -> tuple[Globals, Globals, Outcome]:
     """Make one step: iterate q(V) of a batch, then move q(T) and q(λ) towards what the batch asks for.
 
     Args:
-        data: the batch, of a `Problem`.
-        priors: of the same problem.
+        data: the batch.
+        priors: of a `Problem`.
         q: the global factors.
+        average: their average so far.
         weights: the numbers of this step.
         max_steps: updates of q(V) at most.
-        form: of q for unlabelled samples.
         accelerate: whether the scale step follows.
     """
-    seen = observe(data, form)
-    seen = seen._replace(labels=seen.labels.temper(weights.beta))
-    X, labels = seen
-    local = iterate_V(seen, priors, q, max_steps, weights.tol)
+    data = data._replace(labels=data.labels.temper(weights.beta))
+    X, labels = data
+    local = iterate_V(data, priors, q, max_steps, weights.tol)
     factors, m, S, _ = local
-    more = weights.num_samples / data.num_samples
+    more = weights.num_samples / weights.size
     groups = labels.groups_in_sweep(m, S)
     present = None if groups.membership is None else labels.weights_of(factors) @ groups.membership
-    bound = more * local_terms(seen, priors, local) + global_terms(priors, q)
+    bound = more * local_terms(data, priors, local) + global_terms(priors, q)
     T = update_T(priors.dictionary.transpose(), more * S.T, more * labels.exposure(X, m, S))
     lam, family = q.lam, priors.coefficients
     if lam is not None:
         sums: Any = rate_sums(family, factors.V.mean.T, groups, m.log_lam)
-        times, rho = _by_group(weights, present, more) if "group" in family.axes else (more, weights.rho)
+        times, rho = _by_group(weights, present) if "group" in family.axes else (more, weights.rho)
         lam = blend(lam, update_lam(family, RateSums(*(times * x for x in sums))), rho)
     q = Globals(blend(q.T, T, weights.rho), lam)
-    return (rescale(priors, q) if accelerate else q), Outcome(bound, present, local.updates)
+    q = rescale(priors, q) if accelerate else q
+    lam = None if average.lam is None else blend(average.lam, q.lam, weights.recent)
+    return q, Globals(blend(average.T, q.T, weights.recent), lam), Outcome(bound, present, local.updates)
 
 
-@partial(jax.jit, static_argnames="form")
-def evaluate(data: Data, priors: Priors, q: Globals, form: str, max_steps: Array, tol: Array) -> Array:
+@jax.jit
+def evaluate(data: Observations, priors: Priors, q: Globals, max_steps: Array, tol: Array) -> Array:
     """Return the terms of the bound that belong to a batch, with q(V) iterated; the arguments are those of `step`."""
-    seen = observe(data, form)
-    return local_terms(seen, priors, iterate_V(seen, priors, q, max_steps, tol))
+    return local_terms(data, priors, iterate_V(data, priors, q, max_steps, tol))
 
 
-def _by_group(weights: Weights, present: Array | None, more: Array) -> tuple[Array, Array]:
+def _by_group(weights: Weights, present: Any) -> tuple[Array, Array]:
     """Return N_c/|B_c| and ρ of every group, 0 for groups that are not in the batch.
 
-    If by q(z) a group has less than one sample in the batch, its ρ is less: 1 − (1 − ρ)^|B_c|.
+    If, by q(z), a group has less than one sample in the batch, its ρ is less: 1 − (1 − ρ)^|B_c|.
     """
-    here: Any = present
-    size = weights.num_samples / more  # |B|
-    N_c = weights.num_samples * (weights.counted + weights.own * here) / (weights.seen + weights.own * size)
-    times = N_c / jnp.where(here > 0, here, 1)
-    rho = 1 - (1 - weights.rho) ** jnp.minimum(here, 1)
-    return times[None, :], jnp.where(here > 0, rho, 0)[None, :]
+    own = weights.own
+    N_c = weights.num_samples * (weights.counted + own * present) / (weights.seen + own * weights.size)
+    rho = 1 - (1 - weights.rho) ** jnp.minimum(present, 1)
+    here = present > 0
+    return (N_c / jnp.where(here, present, 1))[None, :], jnp.where(here, rho, 0)[None, :]
 
 
 def blend(old: Gamma, new: Any, rho: Array) -> Gamma:
