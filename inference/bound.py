@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from ..model.conjugacy import expected, negative_kl, require_closed_forms
 from ..model.data import Data
 from ..model.matrix import is_traced
-from ..model.priors import Priors
+from ..model.priors import Gamma, Priors
 from ..model.problem import Problem
 from ..model.special import digamma
 from ..model.types import Array
@@ -31,12 +31,21 @@ def prior_terms(data: Observations, priors: Priors, q: Transposed) -> Array:
     −Σ_ντ w (E_T E_V)_ντ − KL(q(T) ‖ p(T)) − E KL(q(V) ‖ p(V | λ)) − KL(q(λ) ‖ p(λ)), and the terms of labels.
     """
     X, labels = data
-    kl_T = by_component(negative_kl(q.T, expected(priors.dictionary).transpose()), axis=1)
     kl_V, totals = labels.sample_terms(X, priors, q)
-    total = jnp.sum(kl_T + kl_V - totals)
+    total = jnp.sum(dictionary_terms(priors, q.T) + kl_V - totals)
     if q.lam is not None:
-        total += jnp.sum(negative_kl(q.lam, expected(priors.coefficients.hyperprior)))
+        total += rate_terms(priors, q.lam)
     return total + labels.terms(q)
+
+
+def dictionary_terms(priors: Priors, T: Gamma) -> Array:
+    """Return −KL(q(T) ‖ p(T)) by component, from T in the layout of sweeps."""
+    return by_component(negative_kl(T, expected(priors.dictionary).transpose()), axis=1)
+
+
+def rate_terms(priors: Priors, lam: Gamma) -> Array:
+    """Return −KL(q(λ) ‖ p(λ))."""
+    return jnp.sum(negative_kl(lam, expected(priors.coefficients.hyperprior)))
 
 
 def augmented_bound(data: Observations, priors: Priors, q: Transposed) -> Array:

@@ -30,12 +30,13 @@ from .posterior import Fit, Posterior
 from .refinement import refine
 from .results import match, rank_of
 from .starts import Start, check_lam_start, check_method, fill, first_moments, start, start_at_shape
+from .stream import stream, stream_bound
 from .sweep import moments, sweep
 from .warning import quiet
 
 __all__ = [
     "Labelling", "Learn", "Moments", "Snapshot", "State", "bound", "init", "labelling", "learn", "paper_bound",
-    "paper_bound_gap", "refine", "run", "run_many", "start", "start_at_shape", "step",
+    "paper_bound_gap", "refine", "run", "run_many", "start", "start_at_shape", "step", "stream", "stream_bound",
 ]  # fmt: skip
 
 

@@ -98,14 +98,30 @@ class Status(Enum):
     NOT_FINITE = "The bound became infinite or not a number."
 
 
+class StreamState(NamedTuple):
+    """Where a stream stands: with the rest of its `Fit`, all that it needs to resume.
+
+    T: q(T) after the last batch; the posterior has an average over batches.
+    lam: the same of q(λ); None for a family without λ.
+    samples: the number of samples that it has learned from, counted in every pass.
+    groups: the same by group, unlabelled samples by q(z); None without groups.
+    """
+
+    T: Gamma
+    lam: Gamma | None
+    samples: float
+    groups: np.ndarray | None
+
+
 class Fit(NamedTuple):
     """A fitted posterior, with its bound, priors and convergence.
 
     posterior: the factors.
     elbo: the bound after each sweep. From CAVI it is the valid augmented one: the last entry, and every entry of a
         plain run, has q(S) at its optimum for the factors; the other entries of an accelerated run have the q(S)
-        of the sweep and are below the optimum. From SVI it is minus the loss of each step, a noisy estimate.
-    num_steps: the number of sweeps or steps.
+        of the sweep and are below the optimum. From SVI it is minus the loss of each step, and from a stream the
+        bound before each step with the terms of its batch scaled up: noisy estimates.
+    num_steps: the number of sweeps, steps or batches.
     converged: whether the tolerance was met; from SVI, whether the bound no longer changed beyond its noise.
     message: the reason why it stopped, in a sentence.
     bound: the kind of `elbo`: "augmented" (CAVI), "collapsed" (SVI; S summed out, at least as high for the same
@@ -114,6 +130,7 @@ class Fit(NamedTuple):
     data: a checksum that identifies X (`fingerprint`).
     learned: whether `priors` were learned, by `cavi.learn`.
     labels: a checksum that identifies the labels of samples (`label_fingerprint`); None for fits of older versions.
+    stream: the state from which a stream resumes; None in other fits.
     """
 
     posterior: Posterior
@@ -126,6 +143,7 @@ class Fit(NamedTuple):
     data: int | None = None
     learned: bool = False
     labels: int | None = None
+    stream: StreamState | None = None
 
     @property
     def status(self) -> Status:

@@ -16,6 +16,7 @@ All strategies have the same methods, so that sweep, bound and engine do not dep
     temper(beta)                        the strategy while it anneals
     weights_of(q)                       the weight of every row of V
     hold(posterior)                     factors in the layout of sweeps
+    prior_factors()                     the factors of labels before there is any evidence
     first(V, exposure)                  the moments that a start from means begins with
     blank(shapes)                       factors before the first sweep
     off_devices(leaf), on_devices(...)  arrays of the state to the host and back

@@ -98,6 +98,10 @@ class Known:
         """Return the factors in the layout of sweeps."""
         return Transposed(turned(posterior.T), turned(posterior.V), posterior.lam, NoLabelFactors())
 
+    def prior_factors(self) -> Any:
+        """Return no factors."""
+        return NoLabelFactors()
+
     def first(self, V: Array, exposure: Array) -> tuple[Array, Array, Any]:
         """Return E[log V], the exposure and beliefs of a start."""
         return V, exposure, None

@@ -167,6 +167,10 @@ class Unlabelled(Known):
         """Return q(z) and the q(π) that is best for it."""
         return LabelFactors(z, self.prior.dirichlet(z), self.membership, self.unlabelled)
 
+    def prior_factors(self) -> LabelFactors:
+        """Return q(z) at the prior of labels, and the q(π) that is best for it."""
+        return self.factors(jnp.exp(self.prior.log_weights))
+
     def softmax(self, log_prior: Array, evidence: Array) -> Array:
         """Return q(z) ∝ exp(E[log π] + β evidence), rows adding up to 1."""
         return jax.nn.softmax(log_prior + self.beta * evidence, axis=1)

@@ -1,0 +1,221 @@
+"""Batches of a stream: samples of a matrix in random order, or whatever an iterator gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from ...model.checks import whole
+from ...model.data import Data, as_data
+from ...model.labels import SEVERAL
+from ...model.metadata import Names
+from ...model.types import Array
+from ..starts import check_key
+
+BATCH_SIZE = 256
+
+
+class Source(NamedTuple):
+    """Batches, pass by pass.
+
+    read: from the number of a pass, or None for samples in their own order, to functions that get its batches.
+    repeatable: whether a second pass is possible; an iterator is used up by the first.
+    num_samples: N; None if it is not known before the first pass.
+    group_sizes: N_c by group; None if they are not known.
+    """
+
+    read: Callable[[int | None], Iterator[Callable[[], Data]]]
+    repeatable: bool
+    num_samples: int | None = None
+    group_sizes: np.ndarray | None = None
+
+
+class Labelled(NamedTuple):
+    """How labels of batches are read, the arguments of `as_data` by the same names."""
+
+    group_names: Sequence[Any] | None
+    label_prior: Array | None
+
+
+class Order(NamedTuple):
+    """How the samples of a matrix are divided into batches.
+
+    key: a JAX key, for a random order that differs between passes.
+    batch_size: samples of a batch; the last one of a pass may have fewer.
+    block: consecutive samples that stay together.
+    """
+
+    key: Array | None
+    batch_size: int
+    block: int
+
+    def rows(self, num_samples: int, number: int | None) -> Iterator[np.ndarray]:
+        """Yield the samples of every batch of a pass, sorted: their order within a batch has no meaning."""
+        blocks = np.arange(-(-num_samples // self.block))
+        if number is not None:
+            bits = np.asarray(check_key(self.key)).ravel()
+            blocks = np.random.default_rng([*bits, number]).permutation(blocks)
+        many = max(1, self.batch_size // self.block)
+        for begin in range(0, len(blocks), many):
+            some = np.sort(blocks[begin : begin + many])[:, None] * self.block + np.arange(self.block)[None, :]
+            rows = some.ravel()
+            yield rows[rows < num_samples]
+
+
+def open_batches(
+    batches: Any, groups: Any, key: Array | None, labelled: Labelled, batch_size: int | None, block: int
+) -> Source:
+    """Return the batches of anything that `stream` accepts.
+
+    Args:
+        batches: `Data`, a matrix features × samples, an iterable, or a function that returns an iterable.
+        groups: one label per sample of a matrix, or None.
+        key: as in `Order`.
+        labelled: how labels are read.
+        batch_size: as in `Order`; None for the default.
+        block: as in `Order`.
+    """
+    order = Order(key, BATCH_SIZE if batch_size is None else whole("batch_size", batch_size, 1), whole("block", block, 1))
+    if isinstance(batches, Data) or is_matrix(batches):
+        if isinstance(batches, Data) and groups is not None:
+            raise ValueError("expected no groups with Data, which has its own; got groups")
+        return _of_data(batches, order) if isinstance(batches, Data) else _of_matrix(batches, groups, order, labelled)
+    if groups is not None or batch_size is not None:
+        name = "groups" if batch_size is None else "batch_size"
+        raise ValueError(f"expected {name} only with a matrix; got {name} with {type(batches).__name__}")
+    if callable(batches):
+        return Source(lambda _: _getters(_iterable(batches()), labelled), True)
+    items = _iterable(batches)
+    return Source(lambda _: _getters(items, labelled), iter(items) is not items)
+
+
+def _getters(items: Iterable[Any], labelled: Labelled) -> Iterator[Callable[[], Data]]:
+    return (partial(_as_batch, item, labelled) for item in items)
+
+
+def is_matrix(batches: Any) -> bool:
+    """Return whether this has two axes, in memory or not."""
+    return not isinstance(batches, Data) and len(getattr(batches, "shape", ())) == 2
+
+
+def _iterable(batches: Any) -> Iterable[Any]:
+    if isinstance(batches, (str, bytes, dict)) or not hasattr(batches, "__iter__"):
+        raise ValueError(
+            "expected batches to be Data, a matrix features × samples, an iterable of Data or of (X, groups), or a "
+            f"function that returns one; got {type(batches).__name__}"
+        )
+    return batches  # type: ignore[no-any-return]  # checked
+
+
+def _as_batch(item: Any, labelled: Labelled) -> Data:
+    if isinstance(item, Data):
+        return item
+    X, groups = item if isinstance(item, tuple) and len(item) == 2 and not is_matrix(item) else (item, None)
+    if groups is None:
+        return as_data(X)
+    if labelled.group_names is None:
+        raise ValueError(
+            "expected group_names, all groups of the stream in their order, with batches of (X, groups); got None"
+        )
+    return as_data(X, groups, group_names=labelled.group_names, label_prior=labelled.label_prior)
+
+
+def _of_columns(N: int, order: Order, take: Callable[[np.ndarray], Data], sizes: np.ndarray | None) -> Source:
+    return Source(lambda number: (partial(take, rows) for rows in order.rows(N, number)), True, N, sizes)
+
+
+def _of_data(data: Data, order: Order) -> Source:
+    """Return batches of validated data."""
+    known = data.num_groups > 0 and data.num_unlabelled == 0
+    return _of_columns(
+        data.num_samples, order, partial(part, data), np.asarray(data.group_sizes, float) if known else None
+    )
+
+
+def _of_matrix(X: Any, groups: Any, order: Order, labelled: Labelled) -> Source:
+    """Return batches of the columns of a matrix, of which only those of a batch are read at a time."""
+    F, N = X.shape
+    if hasattr(X, "tocsc"):
+        X = X.tocsc()
+    elif hasattr(X, "columns"):
+        X = X.to_numpy()
+    if groups is None:
+        return _of_columns(N, order, lambda rows: as_data(X[:, rows]), None)
+    if len(groups) != N:
+        hint = ", as many as rows: transpose X?" if len(groups) == F else ""
+        raise ValueError(f"expected groups to hold one label for each of the {N} samples; got {len(groups)}{hint}")
+    groups = groups.to_numpy() if hasattr(groups, "to_numpy") else groups
+    groups = groups if hasattr(groups, "dtype") else _objects(groups)
+    levels, sizes = _levels(groups, labelled.group_names)
+
+    def take(rows: np.ndarray) -> Data:
+        return as_data(X[:, rows], groups[rows], group_names=levels, label_prior=labelled.label_prior)
+
+    return _of_columns(N, order, take, sizes)
+
+
+def _objects(groups: Sequence[Any]) -> np.ndarray:
+    """Return labels, or sets of labels, as an array with one axis."""
+    array = np.empty(len(groups), object)
+    array[:] = [list(some) if isinstance(some, SEVERAL) else some for some in groups]
+    return array
+
+
+def _levels(groups: np.ndarray, group_names: Sequence[Any] | None) -> tuple[list[Any], np.ndarray | None]:
+    """Return the names of all groups, and their sizes if every sample has one known label."""
+    if groups.ndim == 2:
+        return list(range(groups.shape[1]) if group_names is None else group_names), None
+    sets = [some if isinstance(some, SEVERAL) else [some] for some in groups.tolist()]
+    single = all(len(some) == 1 for some in sets)
+    counts = pd.Series([label for some in sets for label in some]).value_counts(dropna=False)
+    known = counts[counts.index.notna()]
+    try:
+        levels = sorted(known.index.tolist()) if group_names is None else list(group_names)
+    except TypeError as error:
+        raise ValueError(f"expected labels of one sortable kind; got a mixture ({error})") from None
+    complete = single and len(known) == len(counts)
+    return levels, np.array([known.get(level, 0) for level in levels], float) if complete else None
+
+
+def part(data: Data, rows: np.ndarray) -> Data:
+    """Return some samples, which stay unlabelled or multi-label as they are.
+
+    Args:
+        data: as made by `as_data`.
+        rows: indices of the samples.
+    """
+    X, mask = data.matrix.take(rows)
+    names = Names(data.names.feature, data.names.sample[rows], data.names.group)
+    membership = None if data.membership is None else np.asarray(data.membership)[rows]
+    some, labels = Data(X, membership, names, mask), data.labels
+    if labels is None:
+        return some
+    unlabelled = np.asarray(labels.unlabelled, bool)
+    several = None if labels.several is None else np.asarray(labels.several, bool)[rows]
+    several = several if several is not None and several.any() else None
+    if several is None and not unlabelled[rows].any():
+        return some
+    index = (np.cumsum(unlabelled) - 1)[rows][unlabelled[rows]]
+    dirichlet = labels.dirichlet if np.ndim(labels.dirichlet) != 2 else np.asarray(labels.dirichlet)[index]
+    kept = labels._replace(unlabelled=unlabelled[rows], weights=np.asarray(labels.weights)[index])
+    return some._replace(labels=kept._replace(dirichlet=dirichlet, several=several))
+
+
+def rounded(data: Data) -> Data:
+    """Return a batch whose number of unlabelled samples is a multiple of a quarter of it: few shapes to compile for.
+
+    The samples that are added to them are labelled ones: a label with prior probability 1 is the same as a known one.
+    """
+    N, M = data.num_samples, data.num_unlabelled
+    wanted = min(N, -(-M // max(1, N // 4)) * max(1, N // 4))
+    labels: Any = data.labels
+    single = data.known if M == 0 or labels.several is None else data.known & ~np.asarray(labels.several, bool)
+    if wanted == M or single.sum() < wanted - M:
+        return data
+    flags = np.asarray(labels.unlabelled, bool).copy()
+    flags[np.flatnonzero(single)[: wanted - M]] = True
+    return data._replace(labels=labels._replace(unlabelled=flags, weights=np.asarray(data.membership)[flags]))

@@ -1,0 +1,394 @@
+"""The run of a stream: its options, step sizes, progress and checkpoints."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+from tqdm.auto import tqdm
+
+from ...model.checks import whole
+from ...model.conjugacy import require_closed_forms, stand_in
+from ...model.data import Data
+from ...model.priors import Gamma, Priors, canonical
+from ...model.problem import Problem
+from ...model.types import Array
+from ..labels.warm_start import Labelling, labelling
+from ..moments import turned
+from ..observations import Observations, observe
+from ..posterior import Fit, Posterior, StreamState
+from ..results import factors_of, match, priors_of, rank_of
+from ..starts import Start, check_lam_start, check_method, fill
+from .batches import Labelled, Source, open_batches, rounded
+from .step import Globals, Outcome, Weights, evaluate, global_terms, step
+
+CHUNK = 25  # batches between checkpoints
+LATE = 3  # power of n by which batch n counts in the average: those of the last quarter have most of the weight
+SHOWN = 100  # batches whose mean estimate of the bound is shown
+
+
+class Schedule(NamedTuple):
+    """Options of a stream: arguments of `stream` by the same names."""
+
+    passes: int
+    delay: float
+    decay: float
+    local_steps: int
+    local_tol: float
+    accelerate: bool
+    average: bool
+    labels: Labelling
+
+    def rho(self, n: int) -> float:
+        """Return ρ_n = (τ₀ + n)^(−κ)."""
+        return float((self.delay + n) ** -self.decay)
+
+    def recent(self, n: int) -> float:
+        """Return the weight of the factors after batch n in the average."""
+        return (LATE + 1) / (LATE + 1 + n) if self.average else 1.0
+
+    def beta(self, n: int) -> float:
+        """Return the weight of the evidence for labels, which grows from 0 to 1 while the stream anneals."""
+        return min(1.0, n / self.labels.annealing) if self.labels.annealing else 1.0
+
+
+class State(NamedTuple):
+    """The state of a stream between two batches.
+
+    q: the global factors.
+    average: their average.
+    samples: the number of samples that it has learned from.
+    groups: the same by group; None without groups.
+    elbo: the estimates of the bound, one for each batch.
+    pending: the outcome of the last step, if it may still be computed, and the size of its batch.
+    """
+
+    q: Globals
+    average: Globals
+    samples: float
+    groups: np.ndarray | None
+    elbo: list[float]
+    pending: tuple[Outcome, int] | None = None
+
+
+def stream(
+    batches: Any,
+    priors: Priors,
+    *,
+    groups: Any = None,
+    key: Array | None = None,
+    num_samples: int | None = None,
+    group_names: Sequence[Any] | None = None,
+    label_prior: Array | None = None,
+    batch_size: int | None = None,
+    block: int = 1,
+    passes: int = 1,
+    start: Start | Posterior | Fit | None = None,
+    init: str = "random",
+    lam_start: str = "prior",
+    rank: int | None = None,
+    delay: float = 1.0,
+    decay: float = 0.51,
+    local_steps: int = 20,
+    local_tol: float = 1e-3,
+    accelerate: bool = True,
+    average: bool = True,
+    labels: Labelling | None = None,
+    progress_bar: bool = False,
+    callback: Callable[[Fit], object] | None = None,
+) -> Fit:
+    """Fit the mean field to batches of samples, by stochastic variational inference in closed form.
+
+    Args:
+        batches: a matrix, features × samples: an array, a memory map, a SciPy sparse matrix, or anything with a `shape`
+            that returns columns by `X[:, rows]`; or `Data`. Batches are drawn from it in random order, a new one in
+            every pass. Or an iterable of batches, `Data` or pairs (X, groups); or a function without arguments that
+            returns such an iterable, once for every pass. These are taken in their order, which should be random.
+        priors: of T and V, the same for all samples; their shapes fix the rank, or `rank` does.
+        groups: one label per column of a matrix, as `as_data` takes them.
+        key: a JAX key for the random start and the order of samples.
+        num_samples: N, the size of the collection that an iterable's batches come from. By default, the number of
+            samples so far in the first pass, and all of them in later passes.
+        group_names: all groups in their order; needed with pairs (X, groups), as a batch may lack some of them.
+        label_prior: weights of groups for unlabelled samples, as in `as_data`.
+        batch_size: samples of a batch that is drawn from a matrix; 256 by default.
+        block: consecutive samples of a matrix that stay together, for files that are read faster in blocks.
+        passes: the number of passes over the samples.
+        start: means from `cavi.start`, without V; or a `Posterior` or `Fit`, of which V is not read. A fit of a stream
+            is resumed: batches that it has learned from are skipped, unless `batches` is an iterator, which goes on.
+        init: as in `cavi.run`, from the samples of the first batch.
+        lam_start: as in `cavi.run`.
+        rank: the number of components, where the priors' shapes leave it open.
+        delay: τ₀ ≥ 1 in the step size (τ₀ + n)^(−κ); the larger, the less early batches count.
+        decay: κ, above ½ and at most 1: how fast step sizes fall.
+        local_steps: updates of V for every batch, at most.
+        local_tol: these end when E[V] changes by less than this, relatively, on average.
+        accelerate: the scale step after each batch, as in `cavi.run`, for families whose λ belong to components.
+        average: whether the result is an average of the factors over batches, the later the more, or the last ones.
+        labels: how labels of unlabelled samples are learned, as made by `cavi.labelling`; annealing takes as many
+            batches, and there is no warm start.
+        progress_bar: whether to show progress, in samples a second, and the mean of the last estimates of the bound.
+        callback: called with the `Fit` so far every 25 batches, for checkpoints.
+
+    >>> from gsnmf.model import Gamma, GroupSparse, Priors
+    >>> rng = np.random.default_rng(0)
+    >>> X, groups = rng.poisson([[9.0, 1.0] * 50, [1.0, 9.0] * 50]), ["a", "b"] * 50
+    >>> priors = Priors(Gamma(1.0, 1.0), GroupSparse(Gamma([[1.0, 9.0], [9.0, 1.0]], 1.0)))
+    >>> fit = stream(X, priors, groups=groups, key=jax.random.key(0), batch_size=20, passes=2)
+    >>> fit.num_steps, fit.posterior.T.mean.shape, fit.posterior.V.mean.shape
+    (10, (2, 2), (2, 0))
+
+    Returns a `Fit` with q(T) and q(λ). No q(V) is kept, and `posterior.V` has no samples: `fold_in(fit, X)` gives the
+    coefficients of these or other samples, and `stream_bound` the bound. `elbo` has an estimate for each batch, made
+    with the factors before it; as a stream has no tolerance, `converged` is false. A fit is also a checkpoint: with
+    `start=fit` and the other arguments as before, the result is the same as without interruption, bit by bit.
+    """
+    labels = labelling() if labels is None else labels
+    how = Schedule(passes, delay, decay, local_steps, local_tol, accelerate, average, labels)
+    _check_options(how, callback)
+    check_method(init)
+    check_lam_start(lam_start)
+    source = open_batches(batches, groups, key, Labelled(group_names, label_prior), batch_size, block)
+    source = _with_size(source, num_samples)
+    if passes > 1 and not source.repeatable:
+        raise ValueError(
+            f"expected batches that can be read again, or a function that returns them, for passes={passes}; got an "
+            f"iterator, {type(batches).__name__}, which is used up by one pass"
+        )
+    done = start if isinstance(start, Fit) and start.stream is not None else None
+    rest = _read(source, passes, done)
+    N, data = next(rest, (0, None))
+    if data is None:
+        if done is None:
+            raise ValueError("expected at least one batch; got none")
+        return done  # it has learned from all batches already
+    begun = start.posterior if isinstance(start, Fit) else start
+    problem = _problem(data, priors, rank, begun)
+    q = _begin(problem, data, priors, begun, N, key, init, lam_start)
+    state = State(q, q, 0.0, np.zeros(data.num_groups) if data.num_groups else None, [])
+    state = state if done is None else _resumed(problem, done, q)
+    with _progress(progress_bar, source, passes, int(state.samples)) as bar:
+        for N, data in chain([(N, data)], rest):  # a batch is read while the step before it is computed
+            state = _settle(state, bar)
+            if callback is not None and state.elbo and len(state.elbo) % CHUNK == 0:
+                callback(_fit(state, priors))
+            if state.elbo and not np.isfinite(state.elbo[-1]):
+                break
+            state = _advance(problem, state, data, N, source.group_sizes, how)
+        fit = _fit(_settle(state, bar), priors)
+    if not fit.is_finite:
+        warnings.warn(fit.message, ConvergenceWarning, stacklevel=2)
+    return fit
+
+
+def stream_bound(
+    result: Any,
+    batches: Any,
+    priors: Priors | None = None,
+    *,
+    groups: Any = None,
+    group_names: Sequence[Any] | None = None,
+    label_prior: Array | None = None,
+    batch_size: int | None = None,
+    form: str = "structured",
+    max_steps: int = 200,
+    tol: float = 1e-4,
+) -> float:
+    """Return the augmented bound ℒ of q(T) and q(λ), with q(V) of all samples iterated in one pass over them.
+
+    Args:
+        result: a `Fit` or `Posterior`, of which V is not read.
+        batches: as in `stream`.
+        priors: by default those of the fit.
+        groups: as in `stream`.
+        group_names: as in `stream`.
+        label_prior: as in `stream`.
+        batch_size: as in `stream`.
+        form: of q for unlabelled samples, as in `cavi.labelling`.
+        max_steps: updates of V at most.
+        tol: as `local_tol` in `stream`.
+
+    >>> from gsnmf.model import Gamma, Priors
+    >>> X, priors = np.random.default_rng(0).poisson(5.0, (3, 40)), Priors(Gamma(1.0, 1.0), Gamma(1.0, 1.0))
+    >>> fit = stream(X, priors, key=jax.random.key(0), rank=1, batch_size=10, passes=2)
+    >>> abs(stream_bound(fit, X) - fit.elbo[-4:].mean()) < 10
+    True
+    """
+    learned, priors = factors_of(result), priors_of(result, priors)
+    source = open_batches(batches, groups, None, Labelled(group_names, label_prior), batch_size, 1)
+    problem, q, total = None, None, 0.0
+    for get in source.read(None):
+        data = get()
+        if problem is None:
+            problem = _problem(data, priors, rank_of(learned), learned)
+            q = _held(problem, learned)
+            total = float(jax.jit(global_terms)(problem.priors, q))
+        seen = _observed(problem, data, form)
+        total += float(evaluate(seen, problem.priors, q, max_steps, problem.dtype.type(tol)))
+    if problem is None:
+        raise ValueError("expected at least one batch; got none")
+    return total
+
+
+def _check_options(how: Schedule, callback: Any) -> None:
+    whole("passes", how.passes, 1)
+    whole("local_steps", how.local_steps, 1)
+    for name, value, least, most in (
+        ("delay", how.delay, 1, np.inf),
+        ("local_tol", how.local_tol, 0, np.inf),
+        ("decay", how.decay, 0.5, 1),
+    ):
+        number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+        if not number or not (least <= value <= most and np.isfinite(value)) or (name == "decay" and value <= least):
+            said = "above 0.5 and at most 1" if name == "decay" else f"a number ≥ {least}"
+            raise ValueError(f"expected {name} to be {said}; got {value!r}")
+    for name in ("accelerate", "average"):
+        if not isinstance(getattr(how, name), (bool, np.bool)):
+            raise ValueError(f"expected {name} to be True or False; got {getattr(how, name)!r}")
+    if not isinstance(how.labels, Labelling):
+        raise ValueError(f"expected labels to be None or made by cavi.labelling; got {how.labels!r}")
+    if callback is not None and not callable(callback):
+        raise ValueError(f"expected callback to be a function of a Fit; got {callback!r}")
+
+
+def _with_size(source: Source, num_samples: int | None) -> Source:
+    """Return the source with the number of samples that the user gave, if it has none of its own."""
+    if num_samples is None:
+        return source
+    whole("num_samples", num_samples, 1)
+    if source.num_samples not in (None, num_samples):
+        raise ValueError(f"expected no num_samples, or the {source.num_samples} of the matrix; got {num_samples}")
+    return source._replace(num_samples=num_samples)
+
+
+def _read(source: Source, passes: int, done: Fit | None) -> Iterator[tuple[int, Data]]:
+    """Yield the number of samples in the collection, or so far, and a batch, after those that `done` has seen."""
+    skipped = done.num_steps if done is not None and source.repeatable else 0
+    before = int(done.stream.samples) if done is not None and done.stream and not source.repeatable else 0
+    size, n = source.num_samples, 0
+    for number in range(passes):
+        count = before
+        for get in source.read(number):
+            n += 1
+            if n <= skipped and size is not None:
+                continue
+            data = get()
+            count += data.num_samples
+            if n > skipped:
+                yield count if size is None else size, data
+        size = count if size is None else size
+
+
+def _problem(data: Data, priors: Priors, rank: int | None, start: Any) -> Problem:
+    """Return the problem of one batch; raise for priors that a stream cannot have."""
+    problem = Problem(data, priors, rank_of(start) if isinstance(start, Posterior) and rank is None else rank)
+    require_closed_forms(problem.priors, "streams")
+    family = problem.priors.coefficients
+    by_sample = family.hyperprior is not None and "sample" in family.axes
+    if by_sample or any(np.shape(x)[-1] != 1 for x in (family if family.hyperprior is None else ())):
+        raise ValueError("expected priors that are the same for all samples, in a stream; got numbers by sample")
+    return problem
+
+
+def _observed(problem: Problem, data: Data, form: str) -> Observations:
+    """Return a batch as steps read it; raise if it does not fit the first one."""
+    F, names = problem.data.num_features, problem.data.names.group.tolist()
+    if data.num_features != F or data.names.group.tolist() != names:
+        raise ValueError(
+            f"expected every batch to have {F} features and the groups {names}; got {data.num_features} features and "
+            f"{data.names.group.tolist()}"
+        )
+    if data.labels is not None and data.labels.dirichlet is not None:
+        raise ValueError("expected weights of groups for unlabelled samples in a stream; got a Dirichlet")
+    ready = Problem(rounded(data), problem.priors, problem.rank).data
+    return observe(ready, "mean_field" if data.num_groups == 1 else form)  # of one group, labels carry no information
+
+
+def _begin(
+    problem: Problem, data: Data, priors: Priors, start: Any, N: int, key: Array | None, init: str, lam_start: str
+) -> Globals:
+    """Return the global factors to begin with.
+
+    Means become Gammas that weigh as much as the counts of a component in N samples do; with τ₀ = 1 the first step
+    replaces them.
+    """
+    if isinstance(start, Posterior):
+        return _held(problem, start)
+    if isinstance(start, Start) and start.V is not None:
+        raise ValueError("expected a start without V, which belongs to samples, in a stream; got one with V")
+    if isinstance(start, Start) and start.T is not None:  # then nothing is random
+        start = start._replace(V=np.ones((problem.rank, data.num_samples)))
+    means = fill(start, data, priors, problem.rank, key, init, lam_start)
+    T = np.asarray(means.T, float).T + 1e-12
+    a = np.full_like(T, 1 + N * data.observed_mean / problem.rank)
+    lam = None
+    if means.lam is not None:
+        mean = np.maximum(np.asarray(means.lam, float), 1e-30)
+        shape = np.broadcast_to(np.asarray(stand_in(canonical(priors).coefficients.hyperprior).a, float), mean.shape)
+        lam = Gamma(shape, mean / shape)
+    q: Globals = jax.tree.map(lambda x: jax.device_put(np.asarray(x, problem.dtype)), Globals(Gamma(a, T / a), lam))
+    return q
+
+
+def _held(problem: Problem, posterior: Posterior) -> Globals:
+    """Return the global factors of a posterior, in the layout of sweeps."""
+    blank = np.ones((problem.rank, problem.data.num_samples))
+    T, _, lam = match(Posterior(posterior.T, Gamma(blank, blank), posterior.lam), problem)
+    return Globals(turned(T), lam)
+
+
+def _resumed(problem: Problem, done: Fit, average: Globals) -> State:
+    """Return the state of a stream from its last fit."""
+    stood: Any = done.stream
+    q = _held(problem, Posterior(stood.T, done.posterior.V, stood.lam))
+    groups = None if stood.groups is None else np.asarray(stood.groups, float)
+    return State(q, average, float(stood.samples), groups, list(map(float, done.elbo)))
+
+
+def _advance(problem: Problem, state: State, data: Data, N: int, sizes: np.ndarray | None, how: Schedule) -> State:
+    """Begin a step; its outcome is pending."""
+    n, size = len(state.elbo), data.num_samples
+    groups, seen, own = (state.groups, state.samples, 1) if sizes is None else (sizes, N, 0)
+    groups = np.zeros(0) if groups is None else groups
+    numbers = how.rho(n), how.recent(n), N, size, groups, seen, own, how.beta(n), how.local_tol
+    weights = Weights(*(np.asarray(x, problem.dtype) for x in numbers))
+    batch = _observed(problem, data, how.labels.form)
+    steps, accelerate = how.local_steps, bool(how.accelerate)
+    q, average, outcome = step(batch, problem.priors, state.q, state.average, weights, steps, accelerate)
+    return state._replace(q=q, average=average, pending=(outcome, size))
+
+
+def _settle(state: State, bar: Any) -> State:
+    """Return the state with the outcome of its last step."""
+    if state.pending is None:
+        return state
+    (bound, present, _), size = state.pending
+    groups = None if state.groups is None else state.groups + np.asarray(present, float)
+    state.elbo.append(float(bound))
+    bar.update(size)
+    bar.set_postfix_str(f"bound {np.mean(state.elbo[-SHOWN:]):.6g}", refresh=False)
+    return state._replace(samples=state.samples + size, groups=groups, pending=None)
+
+
+def _progress(shown: bool, source: Source, passes: int, done: int) -> Any:
+    total = None if source.num_samples is None else passes * source.num_samples
+    return tqdm(total=total, initial=done, disable=None if shown else True, desc="stream", unit="sample")
+
+
+def _fit(state: State, priors: Priors) -> Fit:
+    """Return the result so far."""
+    elbo = np.asarray(state.elbo)
+    finite = np.isfinite(elbo)
+    message = f"The stream has made a step from each of {len(elbo)} batches, {state.samples:.0f} samples in all."
+    if not finite.all():
+        message = f"The bound became {elbo[~finite][0]} at batch {np.argmin(finite) + 1}."
+    (T, lam), last = state.average, state.q
+    none = jax.device_put(np.zeros((len(T.a), 0), T.a.dtype))
+    stood = StreamState(turned(last.T), last.lam, state.samples, state.groups)
+    return Fit(Posterior(turned(T), Gamma(none, none), lam), elbo, len(elbo), False, message, priors=priors, stream=stood)
