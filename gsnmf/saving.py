@@ -95,6 +95,7 @@ def save_fit(
         "message": str(fit.message),
         "bound": str(fit.bound),
         "data": fit.data,
+        "labels": fit.labels,
         "learned": bool(fit.learned),
         "posterior": posterior,
         "priors": prior,
@@ -143,7 +144,11 @@ def load_fit(path: PathLike) -> Saved:
             arrays = {key: stored[key] for key in stored.files}
         how = {field: description[field] for field in ("num_steps", "converged", "message")}
         how["bound"] = description["bound"] if version > 1 else "augmented"
-        how |= {"data": description.get("data"), "learned": description.get("learned", False)}
+        how |= {
+            "data": description.get("data"),
+            "labels": description.get("labels"),
+            "learned": description.get("learned", False),
+        }
         how["priors"] = _build(description["priors"], arrays)
         fit = Fit(_build(description["posterior"], arrays), arrays["elbo"], **how)
         axes: dict[str, Any] = {axis: np.asarray(n["values"], n["dtype"]) for axis, n in description["names"].items()}

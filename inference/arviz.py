@@ -121,8 +121,8 @@ def to_arviz(
         )
     if log_likelihood == "integrated":
         require_integrable(source.problem.priors.coefficients)
+    require_own_data(result, given)
     if widths != "mean_field":
-        require_own_data(result, given)
         response = linear_response(result, source.problem)
         source = source._replace(
             held=response.draws(num_samples, key=key_draws, corrected=widths == "corrected"), q=None

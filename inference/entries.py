@@ -12,14 +12,13 @@ import jax
 import numpy as np
 from scipy.special import gammaln, logsumexp, xlogy
 
-from ..model.checks import whole
+from ..model.checks import require_fraction, whole
 from ..model.data import Data
-from ..model.missing import fingerprint
 from ..model.priors import Priors
 from ..model.problem import Problem
 from ..model.types import Array
 from .draws import Source, batch, default_key, in_batches, source_of
-from .posterior import Fit
+from .results import other_data
 from .starts import check_key
 
 NUMBERS = 2**29  # draws of entries that may be in memory at once: some gigabytes
@@ -73,10 +72,11 @@ def held_out_score(
     held = observed.held_out if isinstance(observed, Data) else None
     if held is None or len(held) == 0:
         raise ValueError("expected data with entries held out, hide(data) or as_data(X, mask=...); got none held out")
-    if isinstance(result, Fit) and isinstance(data, Data) and result.data not in (None, fingerprint(data)):
+    found = other_data(result, data)
+    if found is not None:
         raise ValueError(
-            f"expected a fit of these data, with the same entries hidden (checksum {fingerprint(data)}); got a fit of "
-            f"other data (checksum {result.data}), which may have seen these entries; fit.posterior is not checked"
+            f"expected the data of the fit, with the same entries hidden, as it may have seen these; got {found} "
+            "(fit.posterior is not checked)"
         )
     whole("num_samples", num_samples, 1)
     key = default_key(key)
@@ -137,8 +137,7 @@ def impute(
     observed = data.data if isinstance(data, Problem) else data
     if not isinstance(observed, Data) or observed.mask is None:
         raise ValueError("expected data with missing entries, NaN in X or as_data(X, mask=...); got none missing")
-    if not isinstance(prob, (int, float, np.number)) or not 0 < prob < 1:
-        raise ValueError(f"expected prob to lie between 0 and 1; got {prob!r}")
+    require_fraction("prob", prob)
     whole("num_samples", num_samples, 1)
     key = default_key(key)
     source = source_of(result, data, priors, num_samples)

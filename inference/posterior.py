@@ -111,8 +111,9 @@ class Fit(NamedTuple):
     bound: the kind of `elbo`: "augmented" (CAVI), "collapsed" (SVI; S summed out, at least as high for the same
         factors), or "log_joint" (MAP; not a bound). Never compare one with another.
     priors: as they were given; with `cavi.learn`, as they were learned. Functions that take a fit use them.
-    data: a checksum that identifies the data (`fingerprint`).
+    data: a checksum that identifies X (`fingerprint`).
     learned: whether `priors` were learned, by `cavi.learn`.
+    labels: a checksum that identifies the labels of samples (`label_fingerprint`); None for fits of older versions.
     """
 
     posterior: Posterior
@@ -124,6 +125,7 @@ class Fit(NamedTuple):
     priors: Priors | None = None
     data: int | None = None
     learned: bool = False
+    labels: int | None = None
 
     @property
     def status(self) -> Status:

@@ -23,7 +23,7 @@ from tqdm.auto import tqdm
 from ..model.checks import whole
 from ..model.data import Data
 from ..model.generative import labels_summed_out
-from ..model.missing import fingerprint
+from ..model.missing import marks_of
 from ..model.priors import Gamma, Given, Priors
 from ..model.problem import Problem
 from ..model.types import Array
@@ -161,7 +161,7 @@ def run(
     if kept.labels is not None:
         z = label_probabilities(kept, problem, key=key_compare, num_samples=num_samples)
         kept = kept.with_labels(kept.labels._replace(z=jnp.asarray(z, problem.dtype)))
-    return Fit(kept, elbo, len(elbo), converged, message, kind, priors, fingerprint(data))
+    return Fit(kept, elbo, len(elbo), converged, message, kind, priors, **marks_of(data))
 
 
 def _check(family: str, key: Array, num_steps: int, num_particles: int, num_samples: int) -> str:

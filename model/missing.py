@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .checks import whole
+from .checks import require_fraction, whole
 from .metadata import HeldOut
 from .types import Array
 
@@ -17,8 +18,27 @@ if TYPE_CHECKING:
 
 
 def fingerprint(data: Data) -> int:
-    """Return a checksum of the observed entries of X, which identifies the data of a fit, but not groups and names."""
+    """Return a checksum of the observed entries of X, which identifies X, but not labels and names."""
     return data.matrix.fingerprint()
+
+
+def label_fingerprint(data: Data) -> int:
+    """Return a checksum of the labels of samples and of their prior; 0 for data without groups."""
+    if data.membership is None:
+        return 0
+    labels = data.labels
+    parts = [data.membership]
+    if labels is not None and labels.num_unlabelled > 0:
+        parts += [labels.unlabelled, labels.weights] + ([] if labels.dirichlet is None else [labels.dirichlet])
+    if data.several is not None and np.any(data.several):
+        parts.append(data.several)
+    arrays = [np.ascontiguousarray(part, np.float32) for part in parts]
+    return zlib.crc32(b"".join(str(array.shape).encode() + array.tobytes() for array in arrays))
+
+
+def marks_of(data: Data) -> dict[str, Any]:
+    """Return the checksums that identify the data of a fit, by field of `Fit`."""
+    return {"data": fingerprint(data), "labels": label_fingerprint(data)}
 
 
 def hide(data: Data, share: float = 0.1, *, seed: int = 0) -> Data:
@@ -40,8 +60,7 @@ def hide(data: Data, share: float = 0.1, *, seed: int = 0) -> Data:
     """
     if not hasattr(data, "held_out"):
         raise ValueError(f"expected Data, as made by as_data(X, groups); got {type(data).__name__}")
-    if isinstance(share, bool) or not isinstance(share, (int, float, np.number)) or not 0 < share < 1:
-        raise ValueError(f"expected share to lie between 0 and 1; got {share!r}")
+    require_fraction("share", share)
     seen = np.ones(data.X.shape, bool) if data.mask is None else np.array(data.mask, bool)
     feature, sample = np.random.default_rng(whole("seed", seed, 0)).permutation(np.argwhere(seen)).T
     spare = np.ones(len(feature), bool)

@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..inference import Fit, cavi
-from ..inference.results import match, problem_of
+from ..inference.results import match, other_data, problem_of
 from ..model import Data, Gamma, Problem
 from ..model.conjugacy import require_closed_forms
-from ..model.missing import fingerprint
 from .summary import RANKED
 
 TOLERANCE = 1e-4  # relative, between a fit's last bound and its bound on these data: rounding in single precision
@@ -63,22 +62,27 @@ def check_model(name: Any, some: Any, data: Data) -> list[Candidate]:
     sound = [fit for fit in some if np.isfinite(fit.elbo[-1])]
     if not sound:
         raise ValueError(f"expected a finite bound for {name!r}; got {some[0].elbo[-1]}: {some[0].message}")
-    mark = fingerprint(data)
-    data = data._replace(X=jax.device_put(np.asarray(data.X, jax.numpy.result_type(float))))  # once for all problems
-    return [_candidate(name, fit, data, mark) for fit in sound]
+    cast = data._replace(X=jax.device_put(np.asarray(data.X, jax.numpy.result_type(float))))  # once for all problems
+    return [_candidate(name, fit, cast, other_data(fit, data)) for fit in sound]
 
 
-def _candidate(name: Any, fit: Fit, data: Data, mark: int) -> Candidate:
-    """Return the fit with its problem and augmented bound, NaN without one; raise unless it is of these data."""
+def _candidate(name: Any, fit: Fit, data: Data, difference: str | None) -> Candidate:
+    """Return the fit with its problem and augmented bound, NaN without one; raise unless it is of these data.
+
+    Args:
+        name: of the model.
+        fit: of it.
+        data: in the precision that JAX is set to.
+        difference: of the data, in words, as from `other_data`.
+    """
     try:
         problem = problem_of(fit, data)
         match(fit.posterior, problem, tuple)
     except ValueError as error:
         raise ValueError(f"expected fits of these data; got for {name!r}: {error}") from None
-    if fit.data not in (None, mark):
+    if difference is not None:
         raise ValueError(
-            f"expected fits of these data, with the same entries held out (checksum {mark}); "
-            f"got a fit of other data (checksum {fit.data}) for {name!r}"
+            f"expected the data of the fits, with the same entries held out; got {difference} for {name!r}"
         )
     if not is_gamma(fit):
         return Candidate(fit, problem, float("nan"))

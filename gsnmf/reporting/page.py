@@ -16,9 +16,8 @@ import numpy as np
 from ..files import PathLike
 from ..images.preprocessing import pixels_of
 from ..inference import Fit, psis
-from ..inference.results import priors_of, rank_of
+from ..inference.results import priors_of, rank_of, require_own_data
 from ..model import Data, Priors
-from ..model.missing import fingerprint
 from . import components, samples, sections
 from .charts import trace
 from .markup import Html, embed, escape, percent, tag
@@ -86,10 +85,11 @@ def _check(fit: Any, data: Any) -> None:
     if not isinstance(data, Data):
         raise ValueError(f"expected Data, as made by as_data(X, groups); got {type(data).__name__}")
     T, V = (np.asarray(q.mean) for q in fit.posterior[:2])
-    if data.X.shape != (len(T), V.shape[1]) or fit.data not in (None, fingerprint(data)):
+    if data.X.shape != (len(T), V.shape[1]):
         raise ValueError(
             f"expected the data of the fit, {len(T)} features × {V.shape[1]} samples; got data of shape {data.X.shape}"
         )
+    require_own_data(fit, data)
     if not (np.isfinite(T).all() and np.isfinite(V).all()):
         raise ValueError(f"expected a fit whose factors are finite; got a failed fit: {fit.message}")
 
