@@ -100,25 +100,12 @@ def to_arviz(
     >>> draws["posterior"]["V"].dims, draws["posterior"]["V"].coords["sample"].values.tolist()
     (('chain', 'draw', 'component', 'sample'), ['a', 'b'])
     """
-    import xarray
-
-    if log_likelihood not in LIKELIHOODS or align not in ALIGN:
-        raise ValueError(
-            f"expected log_likelihood among {LIKELIHOODS} and align among {ALIGN}; got {log_likelihood!r} and {align!r}"
-        )
-    if widths not in WIDTHS or (widths != "mean_field" and held_draws(result) is not None):
-        got = repr(widths) if widths not in WIDTHS else f"{widths!r} for draws, whose widths are their own"
-        raise ValueError(f"expected widths among {WIDTHS}; got {got}")
+    _check_choices(result, log_likelihood, align, widths)
     whole("num_samples", num_samples, 1)
     key_draws, key_X = jax.random.split(default_key(key))
     source, given = source_of(result, data, priors, num_samples), data
     data = source.problem.data if isinstance(data, Problem) else data  # in the precision of the user
-    numbers = source.num * source.problem.size * ((log_likelihood == "entry") + posterior_predictive)
-    if numbers > NUMBERS:
-        raise ValueError(
-            f"expected at most {NUMBERS:.1e} numbers of log_likelihood and posterior_predictive; got {numbers:.1e}: "
-            "take fewer draws, log_likelihood='sample' or None, or posterior_predictive=False"
-        )
+    _check_size(source.num * source.problem.size * ((log_likelihood == "entry") + posterior_predictive))
     if log_likelihood == "integrated":
         require_integrable(source.problem.priors.coefficients)
     require_own_data(result, given)
@@ -133,21 +120,10 @@ def to_arviz(
         moving = {site: x for site, x in draws.items() if site in AXIS}
         learned = isinstance(result, Fit) and result.learned
         draws = draws | align_draws(moving, reference, blocks(source.problem, learned), align)
-    chains, length, _, K = draws["T"].shape
-    coords = {
-        "chain": np.arange(chains),
-        "draw": np.arange(length),
-        "component": np.arange(K),
-        **{axis: labels(getattr(data.names, axis)) for axis in ("feature", "sample", "group")},
-        "unlabelled": labels(data.names.sample[~data.known]),
-    }
+    coords, attributes = _coordinates(data, draws), _attributes(result, widths)
 
     def dataset(variables: dict[str, tuple], coords: dict[str, Any] = coords) -> Any:
-        used = {dim for dims, _ in variables.values() for dim in dims}
-        used |= {name for name, values in coords.items() if isinstance(values, tuple)}  # of a dim with another name
-        return xarray.Dataset(
-            variables, {d: values for d, values in coords.items() if d in used}, _attributes(result, widths)
-        )
+        return _dataset(variables, coords, attributes)
 
     axes = {**DIMS, "lam": source.problem.priors.coefficients.axes}
     if "pi" in draws:
@@ -171,6 +147,47 @@ def to_arviz(
         groups["sample_stats"] = dataset(stats)
     groups["observed_data"] = dataset({"X": (("feature", "sample"), data.matrix.with_nan())})
     return gather(groups)
+
+
+def _check_choices(result: Any, log_likelihood: Any, align: Any, widths: Any) -> None:
+    """Raise for unknown words, and for corrected widths of draws."""
+    if log_likelihood not in LIKELIHOODS or align not in ALIGN:
+        raise ValueError(
+            f"expected log_likelihood among {LIKELIHOODS} and align among {ALIGN}; got {log_likelihood!r} and {align!r}"
+        )
+    if widths not in WIDTHS or (widths != "mean_field" and held_draws(result) is not None):
+        got = repr(widths) if widths not in WIDTHS else f"{widths!r} for draws, whose widths are their own"
+        raise ValueError(f"expected widths among {WIDTHS}; got {got}")
+
+
+def _check_size(numbers: int) -> None:
+    """Raise if so many numbers of all draws together are too many to hold."""
+    if numbers > NUMBERS:
+        raise ValueError(
+            f"expected at most {NUMBERS:.1e} numbers of log_likelihood and posterior_predictive; got {numbers:.1e}: "
+            "take fewer draws, log_likelihood='sample' or None, or posterior_predictive=False"
+        )
+
+
+def _coordinates(data: Data, draws: dict[str, Any]) -> dict[str, Any]:
+    """Return the coordinates of all dims."""
+    chains, length, _, K = draws["T"].shape
+    return {
+        "chain": np.arange(chains),
+        "draw": np.arange(length),
+        "component": np.arange(K),
+        **{axis: labels(getattr(data.names, axis)) for axis in ("feature", "sample", "group")},
+        "unlabelled": labels(data.names.sample[~data.known]),
+    }
+
+
+def _dataset(variables: dict[str, tuple], coords: dict[str, Any], attributes: dict[str, Any]) -> Any:
+    """Return variables with those of the coordinates that they use."""
+    import xarray
+
+    used = {dim for dims, _ in variables.values() for dim in dims}
+    used |= {name for name, values in coords.items() if isinstance(values, tuple)}  # of a dim with another name
+    return xarray.Dataset(variables, {d: values for d, values in coords.items() if d in used}, attributes)
 
 
 def _seen(likelihood: np.ndarray, mask: np.ndarray, coords: dict[str, Any]) -> tuple[np.ndarray, str, dict[str, Any]]:

@@ -84,19 +84,7 @@ def compare(
     trial = check_test(test, labels, data)
     given = named(fits)
     models = {name: check_model(name, some, data) for name, some in given.items()}
-    lacking = [str(name) for name, some in models.items() if any(np.isnan(one.augmented) for one in some)]
-    if by == "augmented" and lacking:
-        raise ValueError(
-            "expected Gamma factors and conjugate priors for by='augmented', as augmented and collapsed bounds are "
-            f"never mixed (by='collapsed' ranks all models); got only a collapsed bound for {', '.join(lacking)}"
-        )
-    without = [str(name) for name, some in models.items() if not can_refit(some[0])]
-    if by == "loo" and without:
-        raise ValueError(f"expected priors with closed forms for by='loo'; got others for {', '.join(without)}")
-    if evidence:
-        require_counts(data)
-        for some in models.values():
-            require_closed_forms(some[0].problem.priors, "the evidence")
+    _check_judges(by, evidence, models, data)
     draws: dict[str, Any] = {"key": key, "num_samples": num_samples}
     rows, terms = {}, {}
     for name, some in models.items():
@@ -123,6 +111,23 @@ def compare(
     table = arranged(table.join(_differences(table.index, terms)))
     return Comparison(table, by, remarks(table, by))
 
+
+
+def _check_judges(by: str, evidence: bool, models: Mapping[Any, Sequence[Any]], data: Data) -> None:
+    """Raise for a measure that some model does not have."""
+    lacking = [str(name) for name, some in models.items() if any(np.isnan(one.augmented) for one in some)]
+    if by == "augmented" and lacking:
+        raise ValueError(
+            "expected Gamma factors and conjugate priors for by='augmented', as augmented and collapsed bounds are "
+            f"never mixed (by='collapsed' ranks all models); got only a collapsed bound for {', '.join(lacking)}"
+        )
+    without = [str(name) for name, some in models.items() if not can_refit(some[0])]
+    if by == "loo" and without:
+        raise ValueError(f"expected priors with closed forms for by='loo'; got others for {', '.join(without)}")
+    if evidence:
+        require_counts(data)
+        for some in models.values():
+            require_closed_forms(some[0].problem.priors, "the evidence")
 
 def _differences(order: pd.Index, terms: Mapping[Any, dict[str, NDArray[np.float64]]]) -> pd.DataFrame:
     """Return differences of all measures from the first model, paired by draw, entry or sample, and standard errors."""
