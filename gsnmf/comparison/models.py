@@ -103,7 +103,7 @@ def compare(
         for measure, values in terms[name].items():
             rows[name][measure], rows[name][f"{measure}_se"] = estimate(values)
     table = pd.DataFrame.from_dict(rows, orient="index")
-    if loo and not without:
+    if loo and all(can_refit(some[0]) for some in models.values()):
         table["loo_weight"] = stacking_weights(
             np.array([terms[name]["loo"] for name in table.index]) / data.num_samples
         )
