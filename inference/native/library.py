@@ -65,12 +65,10 @@ def load() -> Library:
         raise ValueError(f"expected GSNMF_KERNEL to be on or off; got {switch!r}")
     if switch == "off":
         return Library("", threads, "switched off by GSNMF_KERNEL")
-    path = HERE / LIBRARY
-    if not path.exists():
+    if not (HERE / LIBRARY).exists():
         return Library("", threads, f"no library: {BUILD}")
     try:
-        library = ctypes.CDLL(str(path))
-        library.gsnmf_fingerprint.restype = ctypes.c_char_p
+        library = open_library()
         sources = library.gsnmf_fingerprint().decode()
     except (OSError, AttributeError) as error:
         return Library("", threads, str(error))
@@ -84,6 +82,13 @@ def load() -> Library:
             handler = jax.ffi.pycapsule(function)  # type: ignore[no-untyped-call] # not typed in JAX
             jax.ffi.register_ffi_target(f"gsnmf_{kernel}_{dtype}", handler, platform="cpu")
     return Library(level, threads, "")
+
+
+def open_library() -> ctypes.CDLL:
+    """Return the library, the same in all calls."""
+    library = ctypes.CDLL(str(HERE / LIBRARY))
+    library.gsnmf_fingerprint.restype = ctypes.c_char_p
+    return library
 
 
 def _threads() -> int:
