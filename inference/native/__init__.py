@@ -178,6 +178,6 @@ def _call(kernel: str, shapes: tuple[tuple[int, ...], ...], dtype: np.dtype, *ar
     library = load()
     if not library.level:
         raise RuntimeError(f"expected a compiled kernel; got none: {library.reason}")
-    name = f"gsnmf_{kernel}_{'f32' if dtype == np.float32 else 'f64'}"
+    name = f"gsnmf_{kernel}_{'f32' if dtype == np.float32 else 'f64'}_{library.level}"
     like = [jax.ShapeDtypeStruct(shape, dtype) for shape in shapes]  # type: ignore[no-untyped-call] # not typed in JAX
     return jax.ffi.ffi_call(name, like, vmap_method="sequential")(*arrays)

@@ -74,14 +74,15 @@ def load() -> Library:
         return Library("", threads, str(error))
     if sources != fingerprint():
         return Library("", threads, f"library of another version: {BUILD}")
-    level = list(LEVELS)[min(library.gsnmf_level(), len(LEVELS) - 1)]
     library.gsnmf_set_threads(threads)
-    for kernel in KERNELS:
-        for dtype in ("f32", "f64"):
-            function = getattr(library, f"gsnmf_{kernel}_{dtype}_{level}")
-            handler = jax.ffi.pycapsule(function)  # type: ignore[no-untyped-call] # not typed in JAX
-            jax.ffi.register_ffi_target(f"gsnmf_{kernel}_{dtype}", handler, platform="cpu")
-    return Library(level, threads, "")
+    levels = list(LEVELS)[: library.gsnmf_level() + 1]
+    for level in levels:
+        for kernel in KERNELS:
+            for dtype in ("f32", "f64"):
+                name = f"gsnmf_{kernel}_{dtype}_{level}"
+                handler = jax.ffi.pycapsule(getattr(library, name))  # type: ignore[no-untyped-call] # not typed in JAX
+                jax.ffi.register_ffi_target(name, handler, platform="cpu")
+    return Library(levels[-1], threads, "")
 
 
 def open_library() -> ctypes.CDLL:

@@ -1,4 +1,4 @@
-"""Compiled kernels, against loops in NumPy. Without a library most tests are skipped, but not where there is a compiler."""
+"""Compiled kernels, against loops in NumPy. Without a library, and without a compiler, most tests are skipped."""
 
 import importlib.util
 import os
@@ -21,6 +21,14 @@ compiled = pytest.mark.skipif(not native.is_available(), reason=library.load().r
 DTYPES = pytest.mark.parametrize("dtype", [np.float32, np.float64])
 PRECISION = {np.float32: 3e-6, np.float64: 1e-13}  # some ten roundings of 6e-8 and 1e-16, in sums without cancellation
 FLOOR = {dtype: np.finfo(dtype).tiny ** (2 / 3) for dtype in PRECISION}
+
+
+@pytest.fixture(params=build.LEVELS)
+def level(request, monkeypatch):
+    """The kernels of each level that this processor has."""
+    if list(build.LEVELS).index(request.param) > library.open_library().gsnmf_level():
+        pytest.skip("not on this processor")
+    monkeypatch.setattr(native, "load", lambda: library.load()._replace(level=request.param))
 
 
 def set_threads(number):
@@ -66,6 +74,7 @@ def loop(X, log_rows, log_columns, weights, floor):
 @compiled
 @DTYPES
 @pytest.mark.parametrize("K", [1, 7, 64, 130])
+@pytest.mark.usefixtures("level")
 def test_sums_agree_with_a_loop(dtype, K):
     X, (log_rows, log_columns) = matrix(30, 20), logs(30, 20, K, dtype)
     with jax.enable_x64(dtype is np.float64):
@@ -173,6 +182,7 @@ def test_kernels_work_in_shard_map():
 
 
 @compiled
+@pytest.mark.usefixtures("level")
 def test_philox_is_that_of_numpy():
     """The numbers of entry 5 are those of counters (0, 5), (1, 5), …: NumPy's is increased before its first use."""
     key = np.array([7, 9], np.uint32)
@@ -188,6 +198,7 @@ def test_philox_is_that_of_numpy():
 
 @compiled
 @DTYPES
+@pytest.mark.usefixtures("level")
 def test_every_count_is_shared_out(dtype):
     X = matrix(7, 6, mean=40.0, density=0.8)
     X.data[:3] = 1, 1e6, 3e4
@@ -244,6 +255,7 @@ def test_an_entry_is_multinomial(dtype, x, K, draws):
 
 @compiled
 @DTYPES
+@pytest.mark.usefixtures("level")
 def test_special_functions_agree_with_scipy(dtype):
     x = np.logspace(-6, 8, 20_001).astype(dtype)
     with jax.enable_x64(dtype is np.float64):
@@ -319,11 +331,14 @@ def run(program, **settings):
     return done.stdout.strip()
 
 
-SAY = "from gsnmf.inference import native; print(native.is_available(), native.describe())"
-
-
-def test_kernels_can_be_switched_off():
-    assert run(SAY, GSNMF_KERNEL="off") == "False JAX, rows padded: no compiled kernel (switched off by GSNMF_KERNEL)"
+def test_kernels_can_be_switched_off(monkeypatch):
+    monkeypatch.setenv("GSNMF_KERNEL", "off")
+    for module in (library, native):
+        monkeypatch.setattr(module, "load", library.load.__wrapped__)
+    assert not native.is_available()
+    assert native.describe() == "JAX, rows padded: no compiled kernel (switched off by GSNMF_KERNEL)"
+    with pytest.raises(RuntimeError, match="expected a compiled kernel; got none: switched off"):
+        native.digamma(jnp.ones(3))
 
 
 def test_settings_are_checked(monkeypatch):
@@ -369,7 +384,8 @@ SAME(Buffers, buffers, XLA_FFI_Args, args) SAME(Buffers, buffers, XLA_FFI_Rets, 
 SAME(Buffer, dtype, XLA_FFI_Buffer, dtype) SAME(Buffer, data, XLA_FFI_Buffer, data)
 SAME(Buffer, rank, XLA_FFI_Buffer, rank) SAME(Buffer, dims, XLA_FFI_Buffer, dims)
 SAME(Api, version, XLA_FFI_Api, api_version) SAME(Api, create_error, XLA_FFI_Api, XLA_FFI_Error_Create)
-SAME(Version, minor, XLA_FFI_Api_Version, minor_version) SAME(MetadataExtension, metadata, XLA_FFI_Metadata_Extension, metadata)
+SAME(Version, minor, XLA_FFI_Api_Version, minor_version)
+SAME(MetadataExtension, metadata, XLA_FFI_Metadata_Extension, metadata)
 SAME(Metadata, version, XLA_FFI_Metadata, api_version) SAME(Metadata, traits, XLA_FFI_Metadata, traits)
 SAME(Metadata, state_type, XLA_FFI_Metadata, state_type_id) SAME(ErrorArguments, code, XLA_FFI_Error_Create_Args, errc)
 static_assert(ffi::kMetadata == XLA_FFI_Extension_Metadata && ffi::kExecute == XLA_FFI_ExecutionStage_EXECUTE);
