@@ -4,7 +4,7 @@ A kernel knows rows and columns only: samples are rows where there are more of t
 sparse matrix comes as in scipy.sparse.csr_array: `indptr`, `indices` and `values` (its `data`).
 
 They work under `jit`, in loops and in `shard_map`, one sample after another under `vmap`, and on CPUs only; results do
-not depend on the number of threads. They have no derivatives.
+not depend on the number of threads. They have no derivatives. Without a library, they raise a RuntimeError.
 """
 
 from __future__ import annotations
@@ -31,8 +31,6 @@ __all__ = [
     "row_pointers",
     "thin",
 ]
-
-MOST_COMPONENTS = 2**16 - 64  # in `thin`, which numbers them by 16 bits
 
 
 class Sums(NamedTuple):
@@ -81,16 +79,15 @@ def allocate(
     return Sums(*_call("allocate", shapes, values.dtype, indptr, indices, values, log_rows, log_columns, *optional))
 
 
-def thin(
-    key: Array, indptr: Array, indices: Array, values: Array, rows: Array, columns: Array
-) -> tuple[Array, Array]:
-    """Draw S, each count split among the components in proportion to t v, and return its sums over columns and over rows.
+def thin(key: Array, indptr: Array, indices: Array, values: Array, rows: Array, columns: Array) -> tuple[Array, Array]:
+    """Draw S, counts split among the components in proportion to t v, and return its sums over columns and over rows.
 
     The same key gives the same draws whatever the number of threads, but others than `thinning.thin`.
 
     Args:
         key: a JAX key.
-        indptr: as in `allocate`; likewise `indices`.
+        indptr: as in `allocate`.
+        indices: as in `allocate`.
         values: the counts, whole numbers.
         rows: the factor of the rows, rows × components.
         columns: the factor of the columns, columns × components.
@@ -103,9 +100,9 @@ def thin(
     """
     values, rows, columns = _same_dtype(values, rows, columns)
     indptr = _checked(indptr, indices, values)
-    if rows.shape != (indptr.shape[0] - 1, columns.shape[1]) or columns.shape[1] > MOST_COMPONENTS:
+    if rows.shape != (indptr.shape[0] - 1, columns.shape[1]):
         raise ValueError(
-            f"expected {indptr.shape[0] - 1} rows, and at most {MOST_COMPONENTS} components, as many in rows and columns; "
+            f"expected {indptr.shape[0] - 1} rows and as many components in rows and columns; "
             f"got {rows.shape} and {columns.shape}"
         )
     words = jax.random.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key
@@ -181,6 +178,6 @@ def _call(kernel: str, shapes: tuple[tuple[int, ...], ...], dtype: np.dtype, *ar
     library = load()
     if not library.level:
         raise RuntimeError(f"expected a compiled kernel; got none: {library.reason}")
-    name = f"gsnmf_{kernel}_{'f32' if dtype == np.float32 else 'f64'}"
+    name = f"gsnmf_{kernel}_{'f32' if dtype == np.float32 else 'f64'}_{library.level}"
     like = [jax.ShapeDtypeStruct(shape, dtype) for shape in shapes]  # type: ignore[no-untyped-call] # not typed in JAX
     return jax.ffi.ffi_call(name, like, vmap_method="sequential")(*arrays)
