@@ -26,6 +26,7 @@ from scipy.special import gammaln
 from sklearn.exceptions import ConvergenceWarning
 
 from ..model.checks import whole
+from ..model.compressed import require_dense
 from ..model.conjugacy import require_closed_forms
 from ..model.data import Data
 from ..model.priors import Priors
@@ -172,6 +173,7 @@ def _prepare(
     if num_stages is not None:
         whole("num_stages", num_stages, 1)
     problem = Problem(data, priors, rank)
+    require_dense(problem.data, "the particle filter of the evidence")
     require_closed_forms(problem.priors, "the evidence")
     require_exponential(problem)
     if not has_counts(data):

@@ -21,6 +21,7 @@ from scipy.special import gammaln, logsumexp
 from sklearn.exceptions import ConvergenceWarning
 
 from ..model.checks import whole
+from ..model.compressed import require_dense
 from ..model.data import Data
 from ..model.priors import Gamma, Priors
 from ..model.problem import Problem
@@ -125,6 +126,7 @@ def leave_one_out(
         raise ValueError(f'expected refit to be "all", True, False or a function of Data; got {refit!r}')
     require_own_data(result, data)
     source = checked_source(result, data, priors, num_samples)
+    require_dense(source.problem.data, "leaving samples out")
     seen, N = observed_samples(source.problem.data), source.problem.data.num_samples
     if N < 2:
         raise ValueError(f"expected two samples or more to leave one out; got {N}")

@@ -15,6 +15,7 @@ from numpyro.infer.mcmc import MCMCKernel
 from numpyro.infer.util import unconstrain_fn
 
 from ..model.checks import whole
+from ..model.compressed import require_dense
 from ..model.conjugacy import require_closed_forms
 from ..model.data import Data
 from ..model.generative import group_sparse_nmf
@@ -210,6 +211,7 @@ def _begin(
     if isinstance(begun, Posterior) and rank is None:
         rank = rank_of(begun)
     problem = Problem(data, priors, rank)
+    require_dense(problem.data, "a Markov chain")
     check_key(key)
     ahead, *keys = jax.random.split(key, 1 + num_chains)
     pi = {site: values for site, values in first_labels(problem.data).items() if site == "pi"}

@@ -196,13 +196,14 @@ def _groups(data: Data, priors: Priors, K: int, rng: np.random.Generator) -> tup
     return T, V
 
 
-def _complete(data: Data) -> np.ndarray:
+def _complete(data: Data) -> Any:
     """Return X with hidden entries at the feature's mean in their group, else over all samples, else at X's mean.
 
     It reads entries of X because samples initialise the dictionary.
     """
     if hasattr(data.X, "fingerprint"):  # on several devices: it finds the columns that are asked for
-        return data.X  # type: ignore[no-any-return]  # what is read of it is like an array
+        columns: Any = data.X  # what is read of it is like an array
+        return columns
     X = np.asarray(data.X, float)
     if data.mask is None:
         return X

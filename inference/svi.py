@@ -21,6 +21,7 @@ from sklearn.exceptions import ConvergenceWarning
 from tqdm.auto import tqdm
 
 from ..model.checks import whole
+from ..model.compressed import require_dense
 from ..model.data import Data
 from ..model.generative import labels_summed_out
 from ..model.missing import marks_of
@@ -118,6 +119,7 @@ def run(
     if isinstance(begun, Posterior) and rank is None:
         rank = rank_of(begun)
     problem = Problem(data, priors, rank)
+    require_dense(problem.data, "SVI on the marginal model")
     if family == "map":
         _check_bounded(problem)
         if problem.data.labels is not None and problem.data.labels.dirichlet is not None:

@@ -113,8 +113,8 @@ def prepare(X: Any) -> Prepared:
         return group_counts(X)
     entries = X if isinstance(X, Compressed) else compress(scipy.sparse.csr_array(np.asarray(X)))
     indices, values = (np.pad(x, (0, rounded(entries.nnz) - entries.nnz)) for x in (entries.indices, entries.values))
-    arrays = native.row_pointers(entries.indptr), indices, values
-    return Compiled(*map(jax.device_put, arrays), by_sample=entries.by_sample)
+    indptr, indices, values = map(jax.device_put, (native.row_pointers(entries.indptr), indices, values))
+    return Compiled(indptr, indices, values, entries.by_sample)
 
 
 def group_counts(X: Any, few: int = FEW) -> tuple[Group, ...]:

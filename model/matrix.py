@@ -36,6 +36,9 @@ class Matrix(Protocol):
     def total(self) -> float:
         """Return Σ x over observed entries."""
 
+    def sums(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return Σ x of every feature and of every sample."""
+
     def mean(self) -> float:
         """Return the mean of the observed entries."""
 
@@ -51,8 +54,8 @@ class Matrix(Protocol):
     def fingerprint(self) -> int:
         """Return a checksum of shape, observed entries and mask."""
 
-    def with_nan(self) -> np.ndarray:
-        """Return X with NaN for hidden entries."""
+    def with_nan(self) -> Any:
+        """Return X with NaN for hidden entries, dense or in SciPy's form as it is."""
 
     def hidden(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the indices of hidden entries, of features and of samples."""
@@ -104,6 +107,11 @@ class DenseMatrix(NamedTuple):
     def total(self) -> float:
         """Return Σ x over observed entries."""
         return float(np.sum(np.asarray(self.X), dtype=float))
+
+    def sums(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return Σ x of every feature and of every sample."""
+        X = np.asarray(self.X, float)
+        return X.sum(axis=1), X.sum(axis=0)
 
     def mean(self) -> float:
         """Return the mean of the observed entries."""

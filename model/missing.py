@@ -217,8 +217,8 @@ def check_hidden(hidden: Any, shape: tuple[int, ...]) -> Any:
     return scipy.sparse.csr_array(hidden)
 
 
-def with_nan(data: Data) -> np.ndarray:
-    """Return X in the user's form, with NaN for hidden entries."""
+def with_nan(data: Data) -> Any:
+    """Return X in the user's form, dense or SciPy's, with NaN for hidden entries."""
     return data.matrix.with_nan()
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
 from scipy.special import xlogy
 
-from .compressed import Compressed, Places, refuse
+from .compressed import Compressed, Places
 from .types import Array
 
 CHUNK = 1 << 16  # nonzeros at a time, whose rows of T and V are gathered
@@ -44,6 +44,11 @@ class SparseMatrix(NamedTuple):
         """Return Σ x over observed entries."""
         return float(np.sum(self.stored(), dtype=float))
 
+    def sums(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return Σ x of every feature and of every sample."""
+        X = self.X.to_scipy().astype(float)
+        return np.asarray(X.sum(axis=1)), np.asarray(X.sum(axis=0))
+
     def mean(self) -> float:
         """Return the mean of the observed entries."""
         return self.total() / self.num_observed
@@ -76,9 +81,9 @@ class SparseMatrix(NamedTuple):
             checksum = zlib.crc32(np.ascontiguousarray(part).view(np.uint8), checksum)
         return checksum
 
-    def with_nan(self) -> NoReturn:
-        """Raise: X with NaN for hidden entries is dense."""
-        refuse("this", self.shape, self.X.dtype)
+    def with_nan(self) -> Any:
+        """Return X in SciPy's form, with NaN, which are stored, for hidden entries."""
+        return self.filled(np.full(len(self.hidden()[0]), np.nan))
 
     def hidden(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the indices of hidden entries, of features and of samples."""

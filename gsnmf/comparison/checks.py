@@ -7,11 +7,13 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+import scipy.sparse
 from numpy.typing import NDArray
 
 from ..inference import Fit, cavi
 from ..inference.results import match, other_data, problem_of
 from ..model import Data, Gamma, Problem
+from ..model.compressed import is_sparse
 from ..model.conjugacy import require_closed_forms
 from .summary import RANKED
 
@@ -62,7 +64,8 @@ def check_model(name: Any, some: Any, data: Data) -> list[Candidate]:
     sound = [fit for fit in some if np.isfinite(fit.elbo[-1])]
     if not sound:
         raise ValueError(f"expected a finite bound for {name!r}; got {some[0].elbo[-1]}: {some[0].message}")
-    cast = data._replace(X=jax.device_put(np.asarray(data.X, jax.numpy.result_type(float))))  # once for all problems
+    dtype = jax.numpy.result_type(float)  # once for all problems
+    cast = data._replace(X=data.X.astype(dtype) if is_sparse(data) else jax.device_put(np.asarray(data.X, dtype)))
     return [_candidate(name, fit, cast, other_data(fit, data)) for fit in sound]
 
 
@@ -136,6 +139,8 @@ def check_by(by: str, data: Data, loo: bool) -> None:
         raise ValueError(f"expected two entries or more held out, hide(data, share), for by='held_out'; got {got}")
     if by == "loo" and not loo:
         raise ValueError("expected loo=True for by='loo'; got loo=False")
+    if (loo or by == "conditional_loo") and is_sparse(data):
+        raise ValueError(f"expected loo=False for a sparse X, of which no samples are left out; got loo={loo}, by={by!r}")
     if (loo or by == "conditional_loo") and data.num_samples < 2:
         raise ValueError(f"expected two samples or more to leave one out, or loo=False; got {data.num_samples}")
 
@@ -158,7 +163,8 @@ def check_test(test: Any, labels: Any, data: Data) -> Trial | None:
             "expected labels, one per sample, as the data have unlabelled or multi-label samples; got labels=None"
         )
     known = data.names.group[np.asarray(data.membership).argmax(axis=1)] if labels is None else np.asarray(labels)
-    new, new_labels = np.asarray(test[0]), np.atleast_1d(test[1])
+    new = test[0] if scipy.sparse.issparse(test[0]) else np.asarray(test[0])
+    new_labels = np.atleast_1d(test[1])
     wanted = (data.num_samples,), (data.num_features, len(new_labels))
     if (known.shape, new.shape) != wanted:
         raise ValueError(f"expected labels and new X of shapes {wanted}; got {known.shape} and {new.shape}")

@@ -144,9 +144,14 @@ def _body(s: Summary, pixels: Any, seconds: float | None, khat: float | None) ->
         "trace": points,
         "heat": shades,
         "lam": rates,
-        "light": pictures is not None and bool(np.nanmean(s.X == 0) < LIGHT),
+        "light": pictures is not None and _zeros(s) < LIGHT,
     }
     return {"links": escape(links), "body": escape([drawn, *body]), "data": embed(numbers)}
+
+
+def _zeros(s: Summary) -> float:
+    """Return the proportion of zeros among observed entries."""
+    return 1 - np.count_nonzero(s.data.matrix.stored()) / s.data.num_observed
 
 
 def _components(s: Summary, pictures: components.Pictures, lam: Html | None, canvas: Html) -> list[Any]:
