@@ -106,18 +106,9 @@ def to_arviz(
     key_draws, key_X = jax.random.split(default_key(key))
     source, given = source_of(result, data, priors, num_samples), data
     data = source.problem.data if isinstance(data, Problem) else data  # in the precision of the user
-<<<<<<< HEAD
-    _check_size(source.num * source.problem.size * ((log_likelihood == "entry") + posterior_predictive))
-=======
     if log_likelihood is not None or posterior_predictive:
         require_dense(data, "to_arviz with a log_likelihood or posterior_predictive")
-    numbers = source.num * source.problem.size * ((log_likelihood == "entry") + posterior_predictive)
-    if numbers > NUMBERS:
-        raise ValueError(
-            f"expected at most {NUMBERS:.1e} numbers of log_likelihood and posterior_predictive; got {numbers:.1e}: "
-            "take fewer draws, log_likelihood='sample' or None, or posterior_predictive=False"
-        )
->>>>>>> sparse
+    _check_size(source.num * source.problem.size * ((log_likelihood == "entry") + posterior_predictive))
     if log_likelihood == "integrated":
         require_integrable(source.problem.priors.coefficients)
     require_own_data(result, given)
