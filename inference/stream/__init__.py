@@ -1,5 +1,6 @@
-"""Streams: fits to batches of samples that need not be in memory together; `run` is `cavi.stream`."""
+"""Streams: fits to batches of samples, which need not be in memory together."""
 
-from .run import stream, stream_bound
+from .evaluation import stream_bound
+from .run import stream
 
 __all__ = ["stream", "stream_bound"]

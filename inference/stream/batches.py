@@ -10,13 +10,14 @@ import numpy as np
 import pandas as pd
 
 from ...model.checks import whole
+from ...model.compressed import is_sparse
 from ...model.data import Data, as_data
 from ...model.labels import SEVERAL
 from ...model.metadata import Names
 from ...model.types import Array
 from ..starts import check_key
 
-BATCH_SIZE = 256
+BATCH_SIZE = 512  # docs/scaling.md has the table that decided
 
 
 class Source(NamedTuple):
@@ -79,7 +80,9 @@ def open_batches(
         batch_size: as in `Order`; None for the default.
         block: as in `Order`.
     """
-    order = Order(key, BATCH_SIZE if batch_size is None else whole("batch_size", batch_size, 1), whole("block", block, 1))
+    order = Order(
+        key, BATCH_SIZE if batch_size is None else whole("batch_size", batch_size, 1), whole("block", block, 1)
+    )
     if isinstance(batches, Data) or is_matrix(batches):
         if isinstance(batches, Data) and groups is not None:
             raise ValueError("expected no groups with Data, which has its own; got groups")
@@ -129,7 +132,8 @@ def _of_columns(N: int, order: Order, take: Callable[[np.ndarray], Data], sizes:
 
 
 def _of_data(data: Data, order: Order) -> Source:
-    """Return batches of validated data."""
+    """Return batches of validated data; samples of a sparse X are found fast where they are its rows."""
+    data = data._replace(X=data.X.rows_along(True)) if is_sparse(data) else data
     known = data.num_groups > 0 and data.num_unlabelled == 0
     return _of_columns(
         data.num_samples, order, partial(part, data), np.asarray(data.group_sizes, float) if known else None
@@ -189,7 +193,7 @@ def part(data: Data, rows: np.ndarray) -> Data:
         rows: indices of the samples.
     """
     X, mask = data.matrix.take(rows)
-    names = Names(data.names.feature, data.names.sample[rows], data.names.group)
+    names = Names(*(list(x) for x in (data.names.feature, data.names.sample[rows], data.names.group)))
     membership = None if data.membership is None else np.asarray(data.membership)[rows]
     some, labels = Data(X, membership, names, mask), data.labels
     if labels is None:
@@ -200,7 +204,8 @@ def part(data: Data, rows: np.ndarray) -> Data:
     if several is None and not unlabelled[rows].any():
         return some
     index = (np.cumsum(unlabelled) - 1)[rows][unlabelled[rows]]
-    dirichlet = labels.dirichlet if np.ndim(labels.dirichlet) != 2 else np.asarray(labels.dirichlet)[index]
+    u: Any = labels.dirichlet
+    dirichlet = np.asarray(u)[index] if u is not None and np.ndim(u) == 2 else u
     kept = labels._replace(unlabelled=unlabelled[rows], weights=np.asarray(labels.weights)[index])
     return some._replace(labels=kept._replace(dirichlet=dirichlet, several=several))
 

@@ -8,25 +8,22 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from tqdm.auto import tqdm
 
 from ...model.checks import whole
-from ...model.conjugacy import require_closed_forms, stand_in
 from ...model.data import Data
-from ...model.priors import Gamma, Priors, canonical
+from ...model.priors import Gamma, Priors
 from ...model.problem import Problem
 from ...model.types import Array
 from ..labels.warm_start import Labelling, labelling
 from ..moments import turned
-from ..observations import Observations, observe
 from ..posterior import Fit, Posterior, StreamState
-from ..results import factors_of, match, priors_of, rank_of
-from ..starts import Start, check_lam_start, check_method, fill
-from .batches import Labelled, Source, open_batches, rounded
-from .step import Globals, Outcome, Weights, evaluate, global_terms, step
+from ..starts import Start, check_lam_start, check_method
+from .batches import Labelled, Source, open_batches
+from .begin import first_factors, held, observe_batch, problem_of_batch
+from .step import Globals, Outcome, Weights, step
 
 CHUNK = 25  # batches between checkpoints
 LATE = 3  # power of n by which batch n counts in the average: those of the last quarter have most of the weight
@@ -117,7 +114,7 @@ def stream(
             samples so far in the first pass, and all of them in later passes.
         group_names: all groups in their order; needed with pairs (X, groups), as a batch may lack some of them.
         label_prior: weights of groups for unlabelled samples, as in `as_data`.
-        batch_size: samples of a batch that is drawn from a matrix; 256 by default.
+        batch_size: samples of a batch that is drawn from a matrix; 512 by default.
         block: consecutive samples of a matrix that stay together, for files that are read faster in blocks.
         passes: the number of passes over the samples.
         start: means from `cavi.start`, without V; or a `Posterior` or `Fit`, of which V is not read. A fit of a stream
@@ -163,18 +160,19 @@ def stream(
         )
     done = start if isinstance(start, Fit) and start.stream is not None else None
     rest = _read(source, passes, done)
-    N, data = next(rest, (0, None))
-    if data is None:
+    first = next(rest, None)
+    if first is None:
         if done is None:
             raise ValueError("expected at least one batch; got none")
         return done  # it has learned from all batches already
+    N, data = first
     begun = start.posterior if isinstance(start, Fit) else start
-    problem = _problem(data, priors, rank, begun)
-    q = _begin(problem, data, priors, begun, N, key, init, lam_start)
+    problem = problem_of_batch(data, priors, rank, begun)
+    q = first_factors(problem, data, priors, begun, N, key, init, lam_start)
     state = State(q, q, 0.0, np.zeros(data.num_groups) if data.num_groups else None, [])
     state = state if done is None else _resumed(problem, done, q)
     with _progress(progress_bar, source, passes, int(state.samples)) as bar:
-        for N, data in chain([(N, data)], rest):  # a batch is read while the step before it is computed
+        for N, data in chain([first], rest):  # a batch is read while the step before it is computed
             state = _settle(state, bar)
             if callback is not None and state.elbo and len(state.elbo) % CHUNK == 0:
                 callback(_fit(state, priors))
@@ -185,55 +183,6 @@ def stream(
     if not fit.is_finite:
         warnings.warn(fit.message, ConvergenceWarning, stacklevel=2)
     return fit
-
-
-def stream_bound(
-    result: Any,
-    batches: Any,
-    priors: Priors | None = None,
-    *,
-    groups: Any = None,
-    group_names: Sequence[Any] | None = None,
-    label_prior: Array | None = None,
-    batch_size: int | None = None,
-    form: str = "structured",
-    max_steps: int = 200,
-    tol: float = 1e-4,
-) -> float:
-    """Return the augmented bound ℒ of q(T) and q(λ), with q(V) of all samples iterated in one pass over them.
-
-    Args:
-        result: a `Fit` or `Posterior`, of which V is not read.
-        batches: as in `stream`.
-        priors: by default those of the fit.
-        groups: as in `stream`.
-        group_names: as in `stream`.
-        label_prior: as in `stream`.
-        batch_size: as in `stream`.
-        form: of q for unlabelled samples, as in `cavi.labelling`.
-        max_steps: updates of V at most.
-        tol: as `local_tol` in `stream`.
-
-    >>> from gsnmf.model import Gamma, Priors
-    >>> X, priors = np.random.default_rng(0).poisson(5.0, (3, 40)), Priors(Gamma(1.0, 1.0), Gamma(1.0, 1.0))
-    >>> fit = stream(X, priors, key=jax.random.key(0), rank=1, batch_size=10, passes=2)
-    >>> abs(stream_bound(fit, X) - fit.elbo[-4:].mean()) < 10
-    True
-    """
-    learned, priors = factors_of(result), priors_of(result, priors)
-    source = open_batches(batches, groups, None, Labelled(group_names, label_prior), batch_size, 1)
-    problem, q, total = None, None, 0.0
-    for get in source.read(None):
-        data = get()
-        if problem is None:
-            problem = _problem(data, priors, rank_of(learned), learned)
-            q = _held(problem, learned)
-            total = float(jax.jit(global_terms)(problem.priors, q))
-        seen = _observed(problem, data, form)
-        total += float(evaluate(seen, problem.priors, q, max_steps, problem.dtype.type(tol)))
-    if problem is None:
-        raise ValueError("expected at least one batch; got none")
-    return total
 
 
 def _check_options(how: Schedule, callback: Any) -> None:
@@ -285,68 +234,10 @@ def _read(source: Source, passes: int, done: Fit | None) -> Iterator[tuple[int, 
         size = count if size is None else size
 
 
-def _problem(data: Data, priors: Priors, rank: int | None, start: Any) -> Problem:
-    """Return the problem of one batch; raise for priors that a stream cannot have."""
-    problem = Problem(data, priors, rank_of(start) if isinstance(start, Posterior) and rank is None else rank)
-    require_closed_forms(problem.priors, "streams")
-    family = problem.priors.coefficients
-    by_sample = family.hyperprior is not None and "sample" in family.axes
-    if by_sample or any(np.shape(x)[-1] != 1 for x in (family if family.hyperprior is None else ())):
-        raise ValueError("expected priors that are the same for all samples, in a stream; got numbers by sample")
-    return problem
-
-
-def _observed(problem: Problem, data: Data, form: str) -> Observations:
-    """Return a batch as steps read it; raise if it does not fit the first one."""
-    F, names = problem.data.num_features, problem.data.names.group.tolist()
-    if data.num_features != F or data.names.group.tolist() != names:
-        raise ValueError(
-            f"expected every batch to have {F} features and the groups {names}; got {data.num_features} features and "
-            f"{data.names.group.tolist()}"
-        )
-    if data.labels is not None and data.labels.dirichlet is not None:
-        raise ValueError("expected weights of groups for unlabelled samples in a stream; got a Dirichlet")
-    ready = Problem(rounded(data), problem.priors, problem.rank).data
-    return observe(ready, "mean_field" if data.num_groups == 1 else form)  # of one group, labels carry no information
-
-
-def _begin(
-    problem: Problem, data: Data, priors: Priors, start: Any, N: int, key: Array | None, init: str, lam_start: str
-) -> Globals:
-    """Return the global factors to begin with.
-
-    Means become Gammas that weigh as much as the counts of a component in N samples do; with τ₀ = 1 the first step
-    replaces them.
-    """
-    if isinstance(start, Posterior):
-        return _held(problem, start)
-    if isinstance(start, Start) and start.V is not None:
-        raise ValueError("expected a start without V, which belongs to samples, in a stream; got one with V")
-    if isinstance(start, Start) and start.T is not None:  # then nothing is random
-        start = start._replace(V=np.ones((problem.rank, data.num_samples)))
-    means = fill(start, data, priors, problem.rank, key, init, lam_start)
-    T = np.asarray(means.T, float).T + 1e-12
-    a = np.full_like(T, 1 + N * data.observed_mean / problem.rank)
-    lam = None
-    if means.lam is not None:
-        mean = np.maximum(np.asarray(means.lam, float), 1e-30)
-        shape = np.broadcast_to(np.asarray(stand_in(canonical(priors).coefficients.hyperprior).a, float), mean.shape)
-        lam = Gamma(shape, mean / shape)
-    q: Globals = jax.tree.map(lambda x: jax.device_put(np.asarray(x, problem.dtype)), Globals(Gamma(a, T / a), lam))
-    return q
-
-
-def _held(problem: Problem, posterior: Posterior) -> Globals:
-    """Return the global factors of a posterior, in the layout of sweeps."""
-    blank = np.ones((problem.rank, problem.data.num_samples))
-    T, _, lam = match(Posterior(posterior.T, Gamma(blank, blank), posterior.lam), problem)
-    return Globals(turned(T), lam)
-
-
 def _resumed(problem: Problem, done: Fit, average: Globals) -> State:
     """Return the state of a stream from its last fit."""
     stood: Any = done.stream
-    q = _held(problem, Posterior(stood.T, done.posterior.V, stood.lam))
+    q = held(problem, Posterior(stood.T, done.posterior.V, stood.lam))
     groups = None if stood.groups is None else np.asarray(stood.groups, float)
     return State(q, average, float(stood.samples), groups, list(map(float, done.elbo)))
 
@@ -358,7 +249,7 @@ def _advance(problem: Problem, state: State, data: Data, N: int, sizes: np.ndarr
     groups = np.zeros(0) if groups is None else groups
     numbers = how.rho(n), how.recent(n), N, size, groups, seen, own, how.beta(n), how.local_tol
     weights = Weights(*(np.asarray(x, problem.dtype) for x in numbers))
-    batch = _observed(problem, data, how.labels.form)
+    batch = observe_batch(problem, data, how.labels.form)
     steps, accelerate = how.local_steps, bool(how.accelerate)
     q, average, outcome = step(batch, problem.priors, state.q, state.average, weights, steps, accelerate)
     return state._replace(q=q, average=average, pending=(outcome, size))
@@ -391,4 +282,6 @@ def _fit(state: State, priors: Priors) -> Fit:
     (T, lam), last = state.average, state.q
     none = jax.device_put(np.zeros((len(T.a), 0), T.a.dtype))
     stood = StreamState(turned(last.T), last.lam, state.samples, state.groups)
-    return Fit(Posterior(turned(T), Gamma(none, none), lam), elbo, len(elbo), False, message, priors=priors, stream=stood)
+    return Fit(
+        Posterior(turned(T), Gamma(none, none), lam), elbo, len(elbo), False, message, priors=priors, stream=stood
+    )

@@ -10,7 +10,8 @@ and the natural parameters (A − 1, −1/B) go a part ρ_n = (τ₀ + n)^(−κ
 ρ = 1 is a sweep in which V was iterated. Nothing of the size of V is kept: memory does not grow with N.
 
 With ρ_n that fall slowly, factors move far but stay noisy. Their average, in natural parameters too and with weights
-that favour late batches, has little of that noise (Polyak and Juditsky, 1992; Shamir and Zhang, 2013); it is the result.
+that favour late batches, has little of that noise (Polyak and Juditsky, 1992; Shamir and Zhang, 2013): it is the
+result.
 """
 
 from __future__ import annotations

@@ -7,12 +7,13 @@ import scipy.sparse
 from conftest import FAMILIES, paper_priors, problem
 from scipy.special import digamma
 
-from gsnmf.inference import cavi, fold_in
+from gsnmf.inference import cavi
 from gsnmf.inference.observations import observe
 from gsnmf.inference.stream.batches import Order, part, rounded
+from gsnmf.inference.stream.begin import first_factors
 from gsnmf.inference.stream.run import Schedule
 from gsnmf.inference.stream.step import Globals, Weights, blend, iterate_V, step
-from gsnmf.inference.sweep import moments, sweep
+from gsnmf.inference.sweep import moments, rate_sums, sweep, update_lam
 from gsnmf.model import Gamma, Priors, as_data
 from gsnmf.model.problem import Problem
 
@@ -38,7 +39,10 @@ def explicit_step(X, membership, priors, T, lam, *, N, sizes, rho, updates):
     g_V = np.exp(digamma(1.0)) * B_v
     for n in range(updates + 1):
         s = np.array(
-            [[[X[f, t] * g_T[f, i] * g_V[i, t] / (g_T[f] @ g_V[:, t]) for t in range(B)] for i in range(K)] for f in range(F)]
+            [
+                [[X[f, t] * g_T[f, i] * g_V[i, t] / (g_T[f] @ g_V[:, t]) for t in range(B)] for i in range(K)]
+                for f in range(F)
+            ]
         )
         if n < updates:
             A_v = 1 + s.sum(axis=0)
@@ -70,21 +74,23 @@ def weights(**changes):
 def test_steps_are_the_formulas():
     """Two batches, one of them without the last group: priors are not scaled up, N/|B| and N_c/|B_c| are in place."""
     data, priors = problem(1, N=18)
-    first, second = np.arange(8), np.flatnonzero(np.asarray(data.membership)[:, 2] == 0)[-6:]
+    first, second = np.arange(5), np.flatnonzero(np.asarray(data.membership)[:, 2] == 0)[-4:]
     parts = [part(data, rows) for rows in (first, second)]
     start = starting_point(data, priors)
-    sizes = np.asarray(data.group_sizes)
     ours = [
         cavi.stream(iter(parts[:n]), priors, start=start, num_samples=18, local_steps=5, local_tol=0.0, **PLAIN)
         for n in (1, 2)
     ]
     a = 1 + 18 * parts[0].observed_mean / 4
-    T, lam = (np.full_like(start.T, a), (start.T + 1e-12) / a), (priors.coefficients.rate.a, start.lam / priors.coefficients.rate.a)
+    T, lam = (
+        (np.full_like(start.T, a), (start.T + 1e-12) / a),
+        (priors.coefficients.rate.a, start.lam / priors.coefficients.rate.a),
+    )
     counted = np.zeros(3)
     for n, (some, fit) in enumerate(zip(parts, ours, strict=True)):
         membership = np.asarray(some.membership)
         counted += membership.sum(axis=0)
-        sizes = 18 * counted / (8 if n == 0 else 14)
+        sizes = 18 * counted / (5 if n == 0 else 9)
         T, lam = explicit_step(
             np.asarray(some.X), membership, priors, T, lam, N=18, sizes=sizes, rho=(1 + n) ** -0.51, updates=5
         )
@@ -96,16 +102,26 @@ def test_steps_are_the_formulas():
 
 
 def test_a_full_batch_is_a_sweep_in_which_v_was_iterated():
-    """T is the T of `sweep` from moments whose V was iterated; the fixed point is that of coordinate ascent."""
-    data, priors = problem(2)
-    fit = cavi.run(data, priors, key=KEY, max_steps=3, tol=None, accelerate=False)
-    one = cavi.stream([data], priors, start=fit, local_steps=4, local_tol=0.0, **PLAIN)
+    """T is the T of `sweep` from moments whose V was iterated; with hidden entries and a multi-label sample."""
+    data, priors = problem(2, hidden=True)
+    groups = np.asarray(data.membership).argmax(axis=1).tolist()
+    data = as_data(data.matrix.with_nan(), [{0, 1}, *groups[1:]])
+    start = starting_point(data, priors)
+    fit = cavi.stream([data], priors, start=start, local_steps=4, local_tol=0.0, **PLAIN)
     ready = Problem(data, priors)
     seen = observe(ready.data)
-    q = seen.labels.hold(fit.posterior)
-    local = iterate_V(seen, ready.priors, Globals(q.T, q.lam), 4, 0.0)
-    after, _ = sweep(seen, ready.priors, moments(seen, ready.priors, local.factors))
-    np.testing.assert_allclose(one.posterior.T.mean, np.asarray(after.T.mean).T, rtol=1e-12)
+    q = first_factors(ready, data, priors, start, 15, None, "random", "prior")
+
+    @jax.jit
+    def wanted(seen, q):
+        local = iterate_V(seen, ready.priors, q, 4, 0.0)
+        m = moments(seen, ready.priors, local.factors)
+        sums = rate_sums(ready.priors.coefficients, local.factors.V.mean.T, seen.labels.groups, m.log_lam)
+        return sweep(seen, ready.priors, m)[0].T, update_lam(ready.priors.coefficients, sums)
+
+    T, lam = wanted(seen, q)
+    np.testing.assert_allclose(fit.posterior.T.mean, np.asarray(T.mean).T, rtol=1e-12)
+    np.testing.assert_allclose(fit.posterior.lam.mean, lam.mean, rtol=1e-12)
 
 
 def test_full_batches_raise_the_bound_to_that_of_coordinate_ascent():
@@ -125,27 +141,27 @@ def test_full_batches_raise_the_bound_to_that_of_coordinate_ascent():
     assert bounds[-1] == pytest.approx(fit.elbo[-1], rel=1e-5)
 
 
-@pytest.mark.parametrize("name", ["gamma", "relevance", "exponential, learned"])
+@pytest.mark.parametrize("name", ["gamma", "exponential, learned"])
 def test_families(name):
-    data, _ = problem(4, N=16)
+    data, _ = problem(4)
     priors = Priors(Gamma(0.6, 5.0), FAMILIES[name])
-    fit = cavi.stream(data, priors, key=KEY, rank=3, batch_size=8, passes=3)
-    assert fit.is_finite and fit.num_steps == 6
+    fit = cavi.stream(data, priors, key=KEY, rank=3, batch_size=5, passes=2)
+    assert (fit.is_finite, fit.num_steps) == (True, 6)
     assert fit.posterior.V.mean.shape == (3, 0)
-    assert fold_in(fit, data.X).V.mean.shape[1:] == (3, 16)
+    assert np.mean(fit.elbo[3:]) > np.mean(fit.elbo[:3])
 
 
 def test_the_bound_of_a_stream_is_that_of_coordinate_ascent():
     data, priors = problem(5)
     fit = cavi.run(data, priors, key=KEY, max_steps=500, tol=1e-10)
-    assert cavi.stream_bound(fit, data, batch_size=4, max_steps=2000, tol=1e-9) == pytest.approx(fit.elbo[-1], rel=1e-6)
+    assert cavi.stream_bound(fit, data, batch_size=5, max_steps=2000, tol=1e-9) == pytest.approx(fit.elbo[-1], rel=1e-6)
     blended = cavi.stream(data, priors, key=KEY, batch_size=5, passes=2)
     whole, parts = (cavi.stream_bound(blended, data, batch_size=n) for n in (15, 5))
     assert whole == pytest.approx(parts, rel=1e-4)  # tolerances of local updates are of the batch
 
 
 def test_resuming_gives_the_same_bits(monkeypatch):
-    data, priors = problem(6, N=23)
+    data, priors = problem(6, N=14)
     options = {"key": KEY, "batch_size": 5, "passes": 3}
     undisturbed = cavi.stream(data, priors, **options)
     saved = []
@@ -158,7 +174,7 @@ def test_resuming_gives_the_same_bits(monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         cavi.stream(data, priors, callback=interrupt, **options)
     resumed = cavi.stream(data, priors, start=saved[0], **options)
-    assert (saved[0].num_steps, resumed.num_steps) == (7, 15)
+    assert (saved[0].num_steps, resumed.num_steps) == (7, 9)
     for got, wanted in zip(jax.tree.leaves(resumed), jax.tree.leaves(undisturbed), strict=True):
         assert np.array_equal(got, wanted)
     assert cavi.stream(data, priors, start=resumed, **options) is resumed  # nothing is left to learn from
@@ -192,7 +208,7 @@ def test_orders_of_samples():
     assert all((np.diff(some.reshape(-1, 3), axis=1) == 1).all() for some in rows if len(some) % 3 == 0)
     other = list(Order(KEY, 6, 3).rows(20, 2))
     assert [x.tolist() for x in rows] != [x.tolist() for x in other]
-    assert [x.tolist() for x in Order(None, 8, 1).rows(20, None)][0] == list(range(8))
+    assert next(Order(None, 8, 1).rows(20, None)).tolist() == list(range(8))
 
 
 def test_step_sizes_depend_on_the_number_of_batches_alone():
@@ -209,15 +225,15 @@ def test_step_sizes_depend_on_the_number_of_batches_alone():
 
 def test_numbers_of_samples_that_are_not_known_are_counted():
     """N is the number of samples so far; then it is that of the first pass."""
-    data, priors = problem(8, N=12)
-    parts = [part(data, rows) for rows in np.split(np.arange(12), 3)]
+    data, priors = problem(8)
+    parts = [part(data, rows) for rows in np.split(np.arange(15), 3)]
     start, more = starting_point(data, priors), {"local_steps": 3, **PLAIN}
     counted = cavi.stream(parts, priors, start=start, passes=2, **more)
-    sizes, fit = [4, 8, 12, 12, 12, 12], start
+    sizes, fit = [5, 10, 15, 15, 15, 15], start
     for n, N in enumerate(sizes):
         fit = cavi.stream(iter([parts[n % 3]]), priors, start=fit, num_samples=N, **more)
     np.testing.assert_allclose(counted.posterior.T.mean, fit.posterior.T.mean, rtol=1e-12)
-    assert counted.stream.samples == fit.stream.samples == 24
+    assert counted.stream.samples == fit.stream.samples == 30
     np.testing.assert_allclose(counted.stream.groups, 2 * np.asarray(data.group_sizes))
 
 
@@ -230,11 +246,11 @@ def test_unlabelled_samples_learn_with_the_others(form):
     priors = paper_priors(2)
     some = [None if n % 3 == 0 else int(c) for n, c in enumerate(groups)]
     labels = cavi.labelling(form, annealing=2)
-    fit = cavi.stream(X, priors, groups=some, key=KEY, batch_size=20, passes=4, init="groups", labels=labels)
-    np.testing.assert_allclose(fit.stream.groups, [120, 120], rtol=0.1)
-    known = cavi.stream(X, priors, groups=groups, key=KEY, batch_size=20, passes=4, init="groups")
-    ours, wanted = (cavi.stream_bound(f, X, groups=groups) for f in (fit, known))
-    assert ours == pytest.approx(wanted, rel=0.02)
+    fit = cavi.stream(X, priors, groups=some, key=KEY, batch_size=20, passes=3, init="groups", labels=labels)
+    np.testing.assert_allclose(fit.stream.groups, [90, 90], rtol=0.1)
+    known = cavi.stream(X, priors, groups=groups, key=KEY, batch_size=20, passes=3, init="groups")
+    ours, wanted = (cavi.stream_bound(f, X, groups=groups, batch_size=20) for f in (fit, known))
+    assert ours == pytest.approx(wanted, rel=0.02 if form == "structured" else 0.1)  # one q(v) for both groups: worse
 
 
 def test_a_batch_with_few_numbers_of_unlabelled_samples():
@@ -245,7 +261,8 @@ def test_a_batch_with_few_numbers_of_unlabelled_samples():
     np.testing.assert_array_equal(more.membership, data.membership)
     assert rounded(part(data, np.arange(5, 12))).num_unlabelled == 0
     few = part(data, np.array([2, 4, 19]))
-    assert few.num_unlabelled == 1 and np.asarray(few.several).tolist() == [False, False, True]
+    assert few.num_unlabelled == 1
+    assert np.asarray(few.several).tolist() == [False, False, True]
 
 
 def test_absent_groups_by_q_of_z_move_less():
@@ -256,21 +273,13 @@ def test_absent_groups_by_q_of_z_move_less():
     np.testing.assert_allclose(1 / mixed.b[0], [1, 1.5, 2])
 
 
-def test_masks_and_multi_label_samples():
-    data, priors = problem(9, hidden=True)
-    sets = [{0, 1} if n == 3 else int(c) for n, c in enumerate(np.asarray(data.membership).argmax(axis=1))]
-    both = as_data(data.matrix.with_nan(), sets)
-    fit = cavi.stream(both, priors, key=KEY, batch_size=15, passes=200, delay=1.0, decay=1.0, local_steps=50)
-    whole = cavi.run(both, priors, key=KEY, start=cavi.start(T=fit.posterior.T.mean, lam=fit.posterior.lam.mean))
-    assert cavi.stream_bound(fit, both) == pytest.approx(whole.elbo[-1], rel=0.01)
-
-
 def test_errors():
     data, priors = problem(0)
     X, groups = np.asarray(data.X), np.asarray(data.membership).argmax(axis=1)
     options = {"key": KEY}
     cases = [
-        ((X[0], priors), {}, "matrix features"),
+        ((X[0], priors), {}, "2 dimensions"),
+        ((3, priors), {}, "matrix features"),
         (("text", priors), {}, "got str"),
         (([], priors), {}, "at least one batch"),
         ((X, priors), {"groups": groups[:4]}, "15 samples; got 4"),
