@@ -64,7 +64,7 @@ template <class T, int N>
 INLINE void fetch(const Allocation<T>& a, const T* sums, int64_t column, const Row<T, N>& row) {
   const char* g = reinterpret_cast<const char*>(a.g + column * row.size * kLanes<T>);
   const char* sum = reinterpret_cast<const char*>(sums + column * row.size * kLanes<T>);
-#pragma GCC unroll 8
+UNROLL
   for (int k = 0; k < row.size * VECTOR_BYTES; k += 64) {
     __builtin_prefetch(g + k, 0, 2);
     __builtin_prefetch(sum + k, 0, 2);
@@ -76,7 +76,7 @@ template <class T, int N>
 INLINE Vec<T> multiply(const Row<T, N>& row, const T* g_column) {
   constexpr int W = kLanes<T>;
   Vec<T> even = row.g[0] * load<T>(g_column), odd{};
-#pragma GCC unroll 8
+UNROLL
   for (int i = 1; i + 1 < row.size; i += 2) {
     odd += row.g[i] * load<T>(g_column + i * W);
     even += row.g[i + 1] * load<T>(g_column + (i + 1) * W);
@@ -89,7 +89,7 @@ INLINE Vec<T> multiply(const Row<T, N>& row, const T* g_column) {
 template <class T>
 INLINE Vec<T> divide(T* m, const T* x, const T* shifts, T shift) {
   Vec<T> value{};
-#pragma GCC unroll 8
+UNROLL
   for (int p = 0; p < kChunk; p += kLanes<T>) {
     Vec<T> xi = load<T>(x + p) / max<T>(load<T>(m + p), fill<T>(Types<T>::floor));
     value += load<T>(x + p) * ((load<T>(shifts + p) + shift) - log<T>(max<T>(xi, fill<T>(Types<T>::floor))));
@@ -122,7 +122,7 @@ INLINE Vec<T> entries(const Allocation<T>& a, T* sums, const int32_t* indices, c
     const T* g_column = a.g + indices[p] * width;
     T* sum_column = sums + indices[p] * width;
     Vec<T> ratio = fill<T>(xi[p]), weighted = ratio * weight;
-#pragma GCC unroll 16
+UNROLL
     for (int i = 0; i < row.size; i++) {
       row.sum[i] += ratio * load<T>(g_column + i * W);
       store<T>(sum_column + i * W, load<T>(sum_column + i * W) + weighted * row.g[i]);
@@ -146,7 +146,7 @@ INLINE void one_row(const Allocation<T>& a, T* sums, int64_t r, int64_t last, T*
   a.log_ratios[r] = sum<T>(log_ratio);
   T* result = a.sum_rows + r * a.K;
   int whole = static_cast<int>(a.K / W);
-#pragma GCC unroll 16
+UNROLL
   for (int i = 0; i < row.size; i++) {
     Vec<T> value = row.sum[i] * row.g[i];
     if (i < whole) store<T>(result + i * W, value);
