@@ -333,8 +333,9 @@ def run(program, **settings):
 
 def test_kernels_can_be_switched_off(monkeypatch):
     monkeypatch.setenv("GSNMF_KERNEL", "off")
+    load = library.load.__wrapped__
     for module in (library, native):
-        monkeypatch.setattr(module, "load", library.load.__wrapped__)
+        monkeypatch.setattr(module, "load", load)
     assert not native.is_available()
     assert native.describe() == "JAX, rows padded: no compiled kernel (switched off by GSNMF_KERNEL)"
     with pytest.raises(RuntimeError, match="expected a compiled kernel; got none: switched off"):
