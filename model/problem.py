@@ -24,7 +24,8 @@ Parameters: TypeAlias = dict[str, tuple[Any, Axes]]  # values and axes by name
 class Problem:
     """Data, priors and rank, prepared: everything that is given a Problem trusts its shapes and values.
 
-    data: in the precision that JAX is set to, X on the device unless it is sparse. Labels are dropped if the priors have no groups.
+    data: in the precision that JAX is set to, X on the device unless it is sparse. Labels are dropped if the priors
+        have no groups.
     priors: in the library's own families, hyperparameters with two axes, in the same precision.
     rank: K, from the priors' shapes if they fix it, else as given.
 
@@ -203,8 +204,8 @@ def _cast(tree: Any) -> Any:
     dtype = jnp.result_type(float)
 
     def cast(x: Any) -> Any:
-        if isinstance(x, Compressed):  # stays on the host, where it is arranged for sweeps
-            return x.astype(dtype)
-        return x if isinstance(x, Places) else jnp.asarray(x if isinstance(x, jax.Array) else np.asarray(x, dtype), dtype)
+        if isinstance(x, Compressed | Places):  # stays on the host, where it is arranged for sweeps
+            return x.astype(dtype) if isinstance(x, Compressed) else x
+        return jnp.asarray(x if isinstance(x, jax.Array) else np.asarray(x, dtype), dtype)
 
     return jax.tree.map(cast, tree, is_leaf=lambda x: isinstance(x, (Compressed, Places)))
