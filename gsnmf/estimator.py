@@ -400,7 +400,7 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         self.unit_ = 1.0 if self.counts is None else unit_of(matrix, self.counts)
         return self._turned(matrix), index
 
-    def _new(self, X: ArrayLike) -> NDArray[Any]:
+    def _new(self, X: ArrayLike) -> Any:
         """Return new samples as features × samples, in the unit of the fit."""
         matrix = validate_data(self, parameters.unmasked(X), reset=False, **READING)
         parameters.check_nonnegative(matrix)
@@ -410,8 +410,7 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         """Return samples × features as features × samples in the unit of the fit; of a sparse one, in columns."""
         if scipy.sparse.issparse(matrix):
             matrix = scipy.sparse.csr_array(matrix)
-            return matrix.T if self.unit_ == 1 else matrix.T * self.unit_
-        return matrix.T * self.unit_
+        return matrix.T if self.unit_ == 1 and scipy.sparse.issparse(matrix) else matrix.T * self.unit_
 
     @property
     def _n_features_out(self) -> int:

@@ -295,8 +295,9 @@ def _build_data(described: dict[str, Any] | None, names: Names, arrays: dict[str
     X: Any = arrays[described["X"]].astype(described["dtype"])
     rows, mask = described.get("rows"), described["mask"]
     if rows is not None:
-        X = Compressed(*(arrays[f"data.X.{name}"] for name in ROWS), X, tuple(rows["shape"]), rows["by_sample"])
-        mask = mask and Places(*(arrays[key] for key in mask), X.shape)
+        indptr, indices = (arrays[f"data.X.{name}"] for name in ROWS)
+        X = Compressed(indptr, indices, X, tuple(rows["shape"]), rows["by_sample"])
+        mask = mask and Places(arrays[mask[0]], arrays[mask[1]], X.shape)
     else:
         mask = _build(mask, arrays)
     if X.shape != (len(names.feature), len(names.sample)):

@@ -1,7 +1,8 @@
 """Entries of X on the host: sums, checks and selections that need no algorithm.
 
-Only this file, `sparse`, `as_data`, `missing` and `inference/observed/` read entries of X. The exceptions give their reason: the
-NumPyro model observes X itself, Gibbs sampling splits its counts, and predictions of entries look them up.
+Only this file, `compressed`, `sparse`, `as_data`, `missing` and `inference/observed/` read entries of X. The exceptions
+give their reason: the NumPyro model observes X itself, Gibbs sampling splits its counts, and predictions of entries
+look them up.
 """
 
 from __future__ import annotations

@@ -182,7 +182,7 @@ def split_sparse(X: Any, mask: Any, hidden: Any) -> tuple[Compressed, Places | N
     marked = scipy.sparse.csr_array(kept.shape, dtype=bool)
     if mask is not None:
         if scipy.sparse.issparse(mask):
-            raise ValueError("expected mask to be a dense array, or hidden= a sparse matrix of hidden places; got a sparse mask")
+            raise ValueError("expected a dense mask, or hidden=, a sparse matrix of hidden places; got a sparse mask")
         marked = marked + scipy.sparse.csr_array(~check_mask(mask, kept.shape))
     if hidden is not None:
         marked = marked + check_hidden(hidden, kept.shape).astype(bool)

@@ -24,7 +24,8 @@ Parameters: TypeAlias = dict[str, tuple[Any, Axes]]  # values and axes by name
 class Problem:
     """Data, priors and rank, prepared: everything that is given a Problem trusts its shapes and values.
 
-    data: in the precision that JAX is set to, X on the device unless it is sparse. Labels are dropped if the priors have no groups.
+    data: in the precision that JAX is set to, X on the device unless it is sparse. Labels are dropped if the priors
+        have no groups.
     priors: in the library's own families, hyperparameters with two axes, in the same precision.
     rank: K, from the priors' shapes if they fix it, else as given.
 

@@ -78,7 +78,7 @@ class SparseMatrix(NamedTuple):
         parts += [] if self.mask is None else [self.mask.feature, self.mask.sample]
         checksum = zlib.crc32(f"sparse {self.shape}".encode())
         for part in parts:
-            checksum = zlib.crc32(np.ascontiguousarray(part).view(np.uint8), checksum)
+            checksum = zlib.crc32(np.ascontiguousarray(part).tobytes(), checksum)
         return checksum
 
     def with_nan(self) -> Any:
@@ -98,7 +98,7 @@ class SparseMatrix(NamedTuple):
     def columns(self, samples: Array) -> np.ndarray:
         """Return some samples as a dense array, with NaN for hidden entries."""
         X, mask = self.take(np.atleast_1d(samples))
-        dense = X.to_scipy().toarray().astype(float)
+        dense: np.ndarray = X.to_scipy().toarray().astype(float)
         if mask is not None:
             dense[np.asarray(mask.feature), np.asarray(mask.sample)] = np.nan
         return dense[:, 0] if np.ndim(samples) == 0 else dense
@@ -107,13 +107,13 @@ class SparseMatrix(NamedTuple):
         """Return KL(x ‖ TV) = Σ_ν x log(x/m) − x + m of every sample over observed entries."""
         entries = self.X.to_scipy().tocoo()
         feature, sample = entries.coords
-        totals = T.sum(axis=0) @ V
+        totals: np.ndarray = T.sum(axis=0) @ V
         for n, m in products(T, V, feature, sample):
             x = np.asarray(entries.data[n], float)
             totals += np.bincount(sample[n], xlogy(x, x) - xlogy(x, m) - x, len(totals))
         for n, m in products(T, V, *self.hidden()):
             totals -= np.bincount(self.hidden()[1][n], m, len(totals))
-        return np.maximum(totals, 0)
+        return np.asarray(np.maximum(totals, 0))
 
     def divergence(self, T: np.ndarray, V: np.ndarray) -> float:
         """Return KL(X ‖ TV) over observed entries."""

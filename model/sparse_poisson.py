@@ -43,14 +43,14 @@ class SparsePoisson(dist.Distribution):
         """Return log p(X) from the nonzero entries, in the order of `Compressed`."""
         X = self.X
         row = jnp.searchsorted(X.indptr, jnp.arange(X.nnz, dtype=X.indptr.dtype), side="right") - 1
-        pair = (X.indices, row) if X.by_sample else (row, X.indices)
+        feature, sample = (X.indices, row) if X.by_sample else (row, X.indices)
         total = -(self.T.sum(axis=0) @ self.V.sum(axis=1)) - gammaln(value + 1).sum()
 
         def log_terms(m: Array, x: Array) -> Array:
             floor = np.finfo(m.dtype).tiny
             return jnp.sum(jnp.where(x > 0, x * jnp.log(jnp.maximum(m, floor)), 0))
 
-        total += self._sum(log_terms, *pair, value)
+        total += self._sum(log_terms, feature, sample, value)
         if self.hidden is None:
             return total
         weights = jnp.ones(len(self.hidden), value.dtype)

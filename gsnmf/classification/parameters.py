@@ -102,7 +102,7 @@ def unmasked(X: Any) -> Any:
 
 def check_nonnegative(X: NDArray[Any]) -> None:
     """Raise as scikit-learn does for negative entries, which it would not find in data that contain NaN."""
-    values = X.data if scipy.sparse.issparse(X) else X
+    values: Any = X.data if scipy.sparse.issparse(X) else X
     seen = values[~np.isnan(values)]
     if seen.size:
         check_non_negative(seen, "GroupSparseNMF (input X)")

@@ -140,7 +140,9 @@ def check_by(by: str, data: Data, loo: bool) -> None:
     if by == "loo" and not loo:
         raise ValueError("expected loo=True for by='loo'; got loo=False")
     if (loo or by == "conditional_loo") and is_sparse(data):
-        raise ValueError(f"expected loo=False for a sparse X, of which no samples are left out; got loo={loo}, by={by!r}")
+        raise ValueError(
+            f"expected loo=False for a sparse X, of which no samples are left out; got loo={loo}, by={by!r}"
+        )
     if (loo or by == "conditional_loo") and data.num_samples < 2:
         raise ValueError(f"expected two samples or more to leave one out, or loo=False; got {data.num_samples}")
 
