@@ -112,7 +112,6 @@ def compare(
     return Comparison(table, by, remarks(table, by))
 
 
-
 def _check_judges(by: str, evidence: bool, models: Mapping[Any, Sequence[Any]], data: Data) -> None:
     """Raise for a measure that some model does not have."""
     lacking = [str(name) for name, some in models.items() if any(np.isnan(one.augmented) for one in some)]
@@ -128,6 +127,7 @@ def _check_judges(by: str, evidence: bool, models: Mapping[Any, Sequence[Any]], 
         require_counts(data)
         for some in models.values():
             require_closed_forms(some[0].problem.priors, "the evidence")
+
 
 def _differences(order: pd.Index, terms: Mapping[Any, dict[str, NDArray[np.float64]]]) -> pd.DataFrame:
     """Return differences of all measures from the first model, paired by draw, entry or sample, and standard errors."""
