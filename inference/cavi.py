@@ -218,7 +218,7 @@ def run(
     `converged`, `message` and one `ConvergenceWarning`; unused components are reported in a `DeadComponentsWarning`
     (see `in_use` and `prune`).
     """
-    _check_options(max_steps, tol, accelerate, learn, labels)
+    check_options(max_steps, tol, accelerate, learn, labels)
     for name, given in (("callback", callback), ("checkpoint", checkpoint)):
         if given is not None and not callable(given):
             raise ValueError(f"expected {name} to be a function; got {given!r}")
@@ -281,7 +281,7 @@ def run_many(
     >>> max(fits, key=lambda fit: fit.elbo[-1]).posterior.T.mean.shape
     (2, 1)
     """
-    _check_options(max_steps, tol, accelerate, learn, labels)
+    check_options(max_steps, tol, accelerate, learn, labels)
     several = list(keys) if isinstance(keys, (list, tuple)) or getattr(keys, "ndim", 0) > 0 else []
     if not several:
         raise ValueError(f"expected several keys, jax.random.split(key, n); got {keys!r}")
@@ -359,9 +359,14 @@ def _stack(trees: Sequence[Any]) -> Any:
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
 
 
-def _check_options(
-    max_steps: int, tol: float | None, accelerate: bool, learn: Learn | None, labels: Labelling | None
+def check_options(
+    max_steps: int,
+    tol: float | None,
+    accelerate: bool = True,
+    learn: Learn | None = None,
+    labels: Labelling | None = None,
 ) -> None:
+    """Raise for options of `run` that are not what they should be."""
     whole("max_steps", max_steps, 1)
     if tol is not None and not (isinstance(tol, (int, float, np.number)) and 0 <= tol < np.inf):
         raise ValueError(f"expected tol to be None or a number ≥ 0; got {tol!r}")

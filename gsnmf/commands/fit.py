@@ -106,6 +106,7 @@ def _fit(arguments: argparse.Namespace) -> int:
 def _fit_and_save(arguments: argparse.Namespace, npz: Path, checkpoint: Path) -> int:
     import jax
 
+    from ..inference import cavi
     from ..memory import plan
     from ..saving import save_fit
 
@@ -113,6 +114,8 @@ def _fit_and_save(arguments: argparse.Namespace, npz: Path, checkpoint: Path) ->
     shape = arguments.image_shape
     if shape is not None and shape[0] * shape[1] != data.num_features:
         raise ValueError(f"expected --image-shape with {data.num_features} pixels; got {shape[0]}x{shape[1]}")
+    options = run_options(arguments)
+    cavi.check_options(options["max_steps"], options["tol"])
     planned = plan(data, rank).check()
     if jax.process_index() == 0:
         print(f"gsnmf: {planned}", file=sys.stderr)
