@@ -112,8 +112,8 @@ class Known:
         return factors
 
     def off_devices(self, leaf: Array) -> np.ndarray:
-        """Return an array of the state on the host."""
-        return np.asarray(leaf)
+        """Return a copy of an array of the state on the host: sweeps may overwrite the state."""
+        return np.array(leaf)
 
     def on_devices(self, leaf: np.ndarray, like: Array) -> Array:
         """Return an array of the state on the devices, as another one is."""
