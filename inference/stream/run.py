@@ -26,7 +26,7 @@ from .begin import first_factors, held, observe_batch, problem_of_batch
 from .step import Globals, Outcome, Weights, step
 
 CHUNK = 25  # batches between checkpoints
-LATE = 3  # power of n by which batch n counts in the average: those of the last quarter have most of the weight
+LATE = 4  # power of n by which batch n counts in the average: the last fifth has most of the weight
 SHOWN = 100  # batches whose mean estimate of the bound is shown
 
 
