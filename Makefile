@@ -16,8 +16,8 @@ PARALLEL := --numprocesses=logical --maxprocesses=4 --dist=worksteal
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-# One environment for all targets; made again whenever pyproject.toml changes.
-$(VENV)/ready: pyproject.toml
+# One environment for all targets; made again whenever pyproject.toml or a source of the compiled kernels changes.
+$(VENV)/ready: pyproject.toml setup.py $(wildcard inference/native/*.cc inference/native/*.h)
 	@test -n "$(PYTHON)" || { echo "expected Python 3.11 or newer on the PATH; found none (set PYTHON=...)" >&2; exit 1; }
 ifdef UV
 	$(UV) venv --quiet --allow-existing --python $(PYTHON) $(VENV)

@@ -12,6 +12,7 @@ import batch
 import convergence
 import fresh
 import gibbs
+import kernel
 import least_squares
 import report
 import sweeps
@@ -27,6 +28,7 @@ SUITES: dict[str, Callable[[Options], Iterator[Row]]] = {
     "batch": batch.rows,
     "gibbs": gibbs.rows,
     "nnls": least_squares.rows,
+    "kernel": kernel.rows,
 }
 EPILOG = """what is measured:
   memory    peak memory of a fit, in units of X
@@ -39,6 +41,7 @@ EPILOG = """what is measured:
   batch     ten restarts by run_many against a loop
   gibbs     a Gibbs sweep against a plain CAVI sweep, on digits
   nnls      nonnegative least squares against QR and SciPy column by column
+  kernel    the compiled pass over nonzeros against the bytes it must move, scikit-learn, and two threads
 
 examples:
   python benchmarks/run.py --quick

@@ -7,6 +7,7 @@ from typing import Any, Self
 import jax
 import numpy as np
 import pandas as pd
+import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_array
@@ -31,6 +32,8 @@ from .intervals import PROB, REFINING, largest_features, profiles, proportion_in
 from .model import Priors, as_data
 from .model.defaults import A_T, B_T, PER_GROUP, PRIOR, SCALE
 from .model.units import unit_of
+
+READING = {"dtype": np.float64, "ensure_all_finite": "allow-nan", "accept_sparse": "csr"}
 
 
 class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -182,6 +185,7 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         tags = super().__sklearn_tags__()
         tags.input_tags.positive_only = True
         tags.input_tags.allow_nan = True
+        tags.input_tags.sparse = True
         tags.target_tags.required = False
         return tags
 
@@ -189,7 +193,7 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         """Learn a dictionary.
 
         Args:
-            X: samples × features, nonnegative; NaN where missing.
+            X: samples × features, nonnegative; NaN where missing. Or a sparse matrix of SciPy, which stays sparse.
             y: one label per sample; NaN, None or the value of `unlabelled` for unlabelled samples, whose labels are
                 learned while the dictionary is learned from all samples. None for the unsupervised model.
         """
@@ -383,9 +387,9 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
             parameters.check_single(y)
             unlabelled = parameters.find_unlabelled(y, self.unlabelled)
         if y is None or unlabelled.any():
-            matrix = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan")
+            matrix = validate_data(self, X, **READING)
         else:
-            matrix, labels = validate_data(self, X, y, dtype=np.float64, ensure_all_finite="allow-nan")
+            matrix, labels = validate_data(self, X, y, **READING)
             self.classes_, index = parameters.index_labels(labels)
         if y is not None and unlabelled.any():
             check_consistent_length(matrix, unlabelled)
@@ -394,16 +398,19 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
             index[~unlabelled] = known
         parameters.check_nonnegative(matrix)
         self.unit_ = 1.0 if self.counts is None else unit_of(matrix, self.counts)
-        return matrix.T * self.unit_, index
+        return self._turned(matrix), index
 
-    def _new(self, X: ArrayLike) -> NDArray[Any]:
+    def _new(self, X: ArrayLike) -> Any:
         """Return new samples as features × samples, in the unit of the fit."""
-        matrix = validate_data(
-            self, parameters.unmasked(X), dtype=np.float64, reset=False, ensure_all_finite="allow-nan"
-        )
+        matrix = validate_data(self, parameters.unmasked(X), reset=False, **READING)
         parameters.check_nonnegative(matrix)
-        new: NDArray[Any] = matrix.T * self.unit_
-        return new
+        return self._turned(matrix)
+
+    def _turned(self, matrix: Any) -> Any:
+        """Return samples × features as features × samples in the unit of the fit; of a sparse one, in columns."""
+        if scipy.sparse.issparse(matrix):
+            matrix = scipy.sparse.csr_array(matrix)
+        return matrix.T if self.unit_ == 1 and scipy.sparse.issparse(matrix) else matrix.T * self.unit_
 
     @property
     def _n_features_out(self) -> int:

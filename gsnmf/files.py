@@ -23,11 +23,11 @@ GREY = ("1", "L", "LA", "P", "RGB", "RGBA")  # modes of pictures that become 8-b
 class Matrix(NamedTuple):
     """A matrix read from a file.
 
-    X: features × samples; NaN where a cell was empty.
+    X: features × samples; NaN where a cell was empty. A sparse matrix of SciPy if the file has one.
     feature_names, sample_names: as the file gives them, else None.
     """
 
-    X: NDArray[Any]
+    X: Any
     feature_names: list[str] | None
     sample_names: list[str] | None
 
@@ -35,12 +35,17 @@ class Matrix(NamedTuple):
 def read_matrix(path: PathLike) -> Matrix:
     """Read a features × samples matrix from .npy, .npz (one array, or the one called X), .csv or .tsv.
 
+    A sparse matrix is read from MatrixMarket's .mtx or .mtx.gz, or from an .npz written by scipy.sparse.save_npz.
+
     In .csv and .tsv the first row names the samples if a cell after its first is not a number, or if its first cell is
     empty or a word above numbers; the first column names the features if it has words below the header, or if the
     header's first cell is empty or one of id, index, name, feature, gene, probe, symbol, term, word. Other cells that
     are empty, NA or NaN are missing entries, NaN in X.
     """
-    path = _existing(path, (".npy", ".npz", ".csv", ".tsv"))
+    path = _existing(path, (".npy", ".npz", ".csv", ".tsv", ".mtx", ".mtx.gz"))
+    sparse = _read_sparse(path)
+    if sparse is not None:
+        return Matrix(sparse, None, None)
     if path.suffix.lower() in (".npy", ".npz"):
         X = _read_array(path, ("X",))
         if X.dtype.kind not in "biuf":
@@ -134,9 +139,32 @@ def read_arrays(path: Path, keys: Sequence[str]) -> tuple[dict[str, NDArray[Any]
         raise ValueError(f"expected a NumPy file of numbers or text in {path}; got {error}") from None
 
 
+def _read_sparse(path: Path) -> Any:
+    """Read a sparse matrix; None if the file has none."""
+    import scipy.io
+    import scipy.sparse
+
+    try:
+        if path.suffix.lower() in (".mtx", ".gz"):
+            found = scipy.io.mmread(path)
+            X = found if scipy.sparse.issparse(found) else scipy.sparse.csr_array(found)
+        elif path.suffix.lower() == ".npz" and zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as file:
+                if not {"format.npy", "shape.npy", "data.npy"} <= set(file.namelist()):
+                    return None
+            X = scipy.sparse.load_npz(path)
+        else:
+            return None
+    except (ValueError, OSError, EOFError, KeyError, OverflowError, zipfile.BadZipFile) as error:
+        raise ValueError(f"expected a sparse matrix in {path}; got {error}") from None
+    if X.dtype.kind not in "biuf":
+        raise ValueError(f"expected real numbers in {path}; got dtype {X.dtype}")
+    return X
+
+
 def _existing(path: PathLike, suffixes: tuple[str, ...]) -> Path:
     path = Path(path)
-    if path.suffix.lower() not in suffixes:
+    if not path.name.lower().endswith(suffixes):
         raise ValueError(f"expected a file ending in {', '.join(suffixes)}; got {path}")
     if not path.is_file():
         raise ValueError(f"expected a file; got {path}, which {'is a folder' if path.is_dir() else 'does not exist'}")

@@ -18,9 +18,9 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from .inference import LinearResponse, Posterior
-from .inference.linear_response import Statistic
+from .inference.statistics import Statistic
 from .inference.supports import SUPPORTS, within
-from .model.checks import require_fraction, whole
+from .model.checks import require_flag, require_fraction, whole
 from .model.types import Array
 
 REFINING: dict[str, Any] = {"max_steps": 1000, "tol": 1e-12}  # linear response needs the very optimum
@@ -41,6 +41,7 @@ def proportion_intervals(
         corrected: whether to correct means, as in `LinearResponse.mean`.
     """
     require_fraction("prob", prob)
+    require_flag("corrected", corrected)
     plain = response.mean(f).ravel()
     require_affordable(response, len(plain))
     mean, sd = np.clip(plain, TINY, 1.0), response.sd(f).ravel()

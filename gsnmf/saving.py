@@ -22,15 +22,18 @@ from .inference.families import Correlated, LogNormal, Point
 from .inference.posterior import LabelledPosterior, LabelPosterior
 from .inference.results import priors_of
 from .model import Data, Exponential, Gamma, GroupSparse, HeldOut, Labels, Names, Priors, Relevance
+from .model.compressed import Compressed, Places, is_sparse
 
-# 2: the kind of bound, and factors other than Gammas; 3: more priors; 4: the data, and the shape of images
-FORMAT, FORMAT_VERSION = "gsnmf-fit", 4
+# 2: the kind of bound, and factors other than Gammas; 3: more priors; 4: the data, and the shape of images; 5: sparse X
+FORMAT, FORMAT_VERSION = "gsnmf-fit", 5
 PARTS: tuple[Any, ...] = (
     *(Gamma, Exponential, GroupSparse, Relevance, Priors, Posterior, LabelledPosterior, LabelPosterior, Labels),
     *(LogNormal, Correlated, Point),
 )
 FAMILIES: dict[str, Any] = {part.__name__: part for part in PARTS}
 HELD_OUT = ("feature", "sample", "value")
+PLACES = ("feature", "sample")  # of the hidden entries of a sparse X
+ROWS = ("indptr", "indices")  # of a sparse X
 NARROW = (np.uint8, np.uint16, np.uint32, np.float32)  # types that X is stored as: the first that loses nothing
 
 
@@ -95,6 +98,7 @@ def save_fit(
         "message": str(fit.message),
         "bound": str(fit.bound),
         "data": fit.data,
+        "labels": fit.labels,
         "learned": bool(fit.learned),
         "posterior": posterior,
         "priors": prior,
@@ -143,7 +147,11 @@ def load_fit(path: PathLike) -> Saved:
             arrays = {key: stored[key] for key in stored.files}
         how = {field: description[field] for field in ("num_steps", "converged", "message")}
         how["bound"] = description["bound"] if version > 1 else "augmented"
-        how |= {"data": description.get("data"), "learned": description.get("learned", False)}
+        how |= {
+            "data": description.get("data"),
+            "labels": description.get("labels"),
+            "learned": description.get("learned", False),
+        }
         how["priors"] = _build(description["priors"], arrays)
         fit = Fit(_build(description["posterior"], arrays), arrays["elbo"], **how)
         axes: dict[str, Any] = {axis: np.asarray(n["values"], n["dtype"]) for axis, n in description["names"].items()}
@@ -253,19 +261,28 @@ def _describe_data(data: Data | None, arrays: dict[str, NDArray[Any]]) -> dict[s
     """Describe X, stored in the smallest type that holds it, and all other fields of `Data` except the names."""
     if data is None:
         return None
-    X = np.asarray(data.X)
+    X = data.matrix.stored()
     with np.errstate(invalid="ignore", over="ignore"):  # values that do not fit are found to be unequal
         narrow = (X.astype(kind) for kind in NARROW if np.dtype(kind).itemsize < X.dtype.itemsize)
         arrays["data.X"] = next((small for small in narrow if np.array_equal(small, X)), X)
+    rows = None
+    if is_sparse(data):
+        rows = {"shape": list(data.X.shape), "by_sample": data.X.by_sample}
+        arrays |= {f"data.X.{name}": np.asarray(getattr(data.X, name)) for name in ROWS}
     held_out = None if data.held_out is None else [f"data.held_out.{name}" for name in HELD_OUT]
     if data.held_out is not None:
         arrays |= {f"data.held_out.{name}": getattr(data.held_out, name) for name in HELD_OUT}
-    mask = None if data.mask is None else np.asarray(data.mask, bool)
+    mask = None if data.mask is None else data.mask if is_sparse(data) else np.asarray(data.mask, bool)
+    if isinstance(mask, Places):
+        arrays |= {f"data.mask.{name}": np.asarray(getattr(mask, name)) for name in PLACES}
     return {
         "X": "data.X",
         "dtype": X.dtype.str,
         "membership": _describe(data.membership, "data.membership", arrays),
-        "mask": _describe(mask, "data.mask", arrays),
+        "rows": rows,
+        "mask": [f"data.mask.{name}" for name in PLACES]
+        if isinstance(mask, Places)
+        else _describe(mask, "data.mask", arrays),
         "held_out": held_out,
         "labels": _describe(data.labels, "data.labels", arrays),
     }
@@ -275,14 +292,21 @@ def _build_data(described: dict[str, Any] | None, names: Names, arrays: dict[str
     """Invert `_describe_data`."""
     if described is None:
         return None
-    X = arrays[described["X"]].astype(described["dtype"])
+    X: Any = arrays[described["X"]].astype(described["dtype"])
+    rows, mask = described.get("rows"), described["mask"]
+    if rows is not None:
+        indptr, indices = (arrays[f"data.X.{name}"] for name in ROWS)
+        X = Compressed(indptr, indices, X, tuple(rows["shape"]), rows["by_sample"])
+        mask = mask and Places(arrays[mask[0]], arrays[mask[1]], X.shape)
+    else:
+        mask = _build(mask, arrays)
     if X.shape != (len(names.feature), len(names.sample)):
         raise ValueError(
             f"data of shape {X.shape} for {len(names.feature)} names of features and {len(names.sample)} of samples"
         )
     held_out = described["held_out"] and HeldOut(*(arrays[key] for key in described["held_out"]))
-    rest = {field: _build(described[field], arrays) for field in ("membership", "mask", "labels")}
-    return Data(X, names=names, held_out=held_out, **rest)
+    rest = {field: _build(described[field], arrays) for field in ("membership", "labels")}
+    return Data(X, names=names, mask=mask, held_out=held_out, **rest)
 
 
 def _describe_names(axis: str, names: NDArray[Any]) -> dict[str, Any]:

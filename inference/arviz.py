@@ -12,6 +12,7 @@ from numpyro import handlers
 from numpyro.infer.util import log_density
 
 from ..model.checks import whole
+from ..model.compressed import is_sparse, require_dense
 from ..model.data import Data
 from ..model.generative import group_sparse_nmf
 from ..model.priors import Priors
@@ -113,6 +114,8 @@ def to_arviz(
     key_draws, key_X = jax.random.split(default_key(key))
     source, given = source_of(result, data, priors, num_samples), data
     data = source.problem.data if isinstance(data, Problem) else data  # in the precision of the user
+    if log_likelihood is not None or posterior_predictive:
+        require_dense(data, "to_arviz with a log_likelihood or posterior_predictive")
     numbers = source.num * source.problem.size * ((log_likelihood == "entry") + posterior_predictive)
     if numbers > NUMBERS:
         raise ValueError(
@@ -121,8 +124,8 @@ def to_arviz(
         )
     if log_likelihood == "integrated":
         require_integrable(source.problem.priors.coefficients)
+    require_own_data(result, given)
     if widths != "mean_field":
-        require_own_data(result, given)
         response = linear_response(result, source.problem)
         source = source._replace(
             held=response.draws(num_samples, key=key_draws, corrected=widths == "corrected"), q=None
@@ -169,7 +172,8 @@ def to_arviz(
         groups[group] = dataset({"X": (("chain", "draw", *dims), X)})
     if stats:
         groups["sample_stats"] = dataset(stats)
-    groups["observed_data"] = dataset({"X": (("feature", "sample"), data.matrix.with_nan())})
+    if not is_sparse(data):
+        groups["observed_data"] = dataset({"X": (("feature", "sample"), data.matrix.with_nan())})
     return gather(groups)
 
 

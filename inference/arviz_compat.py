@@ -38,12 +38,10 @@ class LeftOut(NamedTuple):
 
     elpd: the log density of each part given the others.
     pareto_k: the reliability of each estimate, good up to 0.7.
-    result: ArviZ's own result, for `az.compare`.
     """
 
     elpd: np.ndarray
     pareto_k: np.ndarray
-    result: Any
 
 
 def arviz_loo(draws: Any, reff: float | None = None) -> LeftOut:
@@ -57,7 +55,7 @@ def arviz_loo(draws: Any, reff: float | None = None) -> LeftOut:
         warnings.simplefilter("ignore")
         found = _arviz().loo(draws, pointwise=True, reff=reff)
     pointwise = found.loo_i if hasattr(found, "loo_i") else found.elpd_i
-    return LeftOut(np.asarray(pointwise, float), np.asarray(found.pareto_k, float), found)
+    return LeftOut(np.asarray(pointwise, float), np.asarray(found.pareto_k, float))
 
 
 def likelihood_tree(log_p: np.ndarray) -> Any:

@@ -15,7 +15,7 @@ from ..model.checks import whole
 from ..model.compressed import is_sparse
 from ..model.conjugacy import rate_shape, require_closed_forms
 from ..model.data import Data, with_several
-from ..model.missing import fingerprint
+from ..model.missing import marks_of
 from ..model.priors import Priors
 from ..model.problem import Problem
 from ..model.types import Array
@@ -224,7 +224,7 @@ def run(
     state, hyper = _with_ties(problem, seen, state, learn), problem.priors
     del problem  # sweeps read X in their own layout: the copy in the problem is no longer needed
     schedule = Schedule(priors, max_steps, tol, accelerate, learn)
-    fit = run_one(seen, hyper, state, schedule, callback)._replace(data=fingerprint(data))
+    fit = run_one(seen, hyper, state, schedule, callback)._replace(**marks_of(data))
     _warn([fit], [data], tol)
     return fit
 
@@ -304,8 +304,8 @@ def run_many(
         pairs = zip(observed * len(keys) if shared else observed, states, strict=True)
         fits = [run_one(seen, hyper, state, schedule) for seen, state in pairs]
     of = given * len(keys) if shared else given
-    marks = [fingerprint(d) for d in given] * (len(keys) if shared else 1)
-    fits = [fit._replace(data=mark) for fit, mark in zip(fits, marks, strict=True)]
+    marks = [marks_of(d) for d in given] * (len(keys) if shared else 1)
+    fits = [fit._replace(**mark) for fit, mark in zip(fits, marks, strict=True)]
     _warn(fits, of, tol)
     return fits
 

@@ -12,16 +12,16 @@ import jax
 import numpy as np
 from scipy.special import gammaln, logsumexp, xlogy
 
-from ..model.checks import whole
+from ..model.checks import require_fraction, whole
 from ..model.data import Data
-from ..model.missing import fingerprint
 from ..model.priors import Priors
 from ..model.problem import Problem
 from ..model.types import Array
 from .draws import Source, batch, default_key, in_batches, source_of
-from .posterior import Fit
+from .results import other_data
 from .starts import check_key
 
+GATHERED = 2**22  # numbers of the rows of T and V that are gathered at once
 NUMBERS = 2**29  # draws of entries that may be in memory at once: some gigabytes
 
 
@@ -73,10 +73,11 @@ def held_out_score(
     held = observed.held_out if isinstance(observed, Data) else None
     if held is None or len(held) == 0:
         raise ValueError("expected data with entries held out, hide(data) or as_data(X, mask=...); got none held out")
-    if isinstance(result, Fit) and isinstance(data, Data) and result.data not in (None, fingerprint(data)):
+    found = other_data(result, data)
+    if found is not None:
         raise ValueError(
-            f"expected a fit of these data, with the same entries hidden (checksum {fingerprint(data)}); got a fit of "
-            f"other data (checksum {result.data}), which may have seen these entries; fit.posterior is not checked"
+            f"expected the data of the fit, with the same entries hidden, as it may have seen these; got {found} "
+            "(fit.posterior is not checked)"
         )
     whole("num_samples", num_samples, 1)
     key = default_key(key)
@@ -92,15 +93,15 @@ def held_out_score(
 
 
 class Imputed(NamedTuple):
-    """X completed, features × samples; all three equal X where it was observed.
+    """X completed, features × samples; all three equal X where it was observed, and are sparse if X is.
 
     mean: E[x] of hidden entries under the posterior predictive distribution.
     low, high: the ends of an interval of about the probability asked for.
     """
 
-    mean: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
+    mean: Any
+    low: Any
+    high: Any
 
 
 def impute(
@@ -137,12 +138,11 @@ def impute(
     observed = data.data if isinstance(data, Problem) else data
     if not isinstance(observed, Data) or observed.mask is None:
         raise ValueError("expected data with missing entries, NaN in X or as_data(X, mask=...); got none missing")
-    if not isinstance(prob, (int, float, np.number)) or not 0 < prob < 1:
-        raise ValueError(f"expected prob to lie between 0 and 1; got {prob!r}")
+    require_fraction("prob", prob)
     whole("num_samples", num_samples, 1)
     key = default_key(key)
     source = source_of(result, data, priors, num_samples)
-    feature, sample = np.nonzero(~np.asarray(observed.mask, bool))
+    feature, sample = observed.matrix.hidden()
     if len(feature) * source.num > NUMBERS:
         raise ValueError(
             f"expected at most {NUMBERS:.1e} draws of hidden entries in all; got {source.num} of {len(feature)}: "
@@ -155,10 +155,7 @@ def impute(
         drawn.append(rng.poisson(rates))
     tail = (1 - prob) / 2
     ends = np.quantile(np.concatenate(drawn), [tail, 1 - tail], axis=0, method="inverted_cdf")
-    completed = [np.array(observed.X, float) for _ in Imputed._fields]
-    for X, values in zip(completed, (total / source.num, *ends), strict=True):
-        X[feature, sample] = values
-    return Imputed(*completed)
+    return Imputed(*(observed.matrix.filled(values) for values in (total / source.num, *ends)))
 
 
 def entry_rates(source: Source, key: Array, entries: tuple[Array, Array]) -> Iterator[np.ndarray]:
@@ -170,16 +167,19 @@ def entry_rates(source: Source, key: Array, entries: tuple[Array, Array]) -> Ite
         entries: indices of features, and as many of samples.
     """
     (F, N), K = source.problem.data.matrix.shape, source.problem.rank
-    # A draw takes T, V, and TV or the rows of them that few entries need.
-    size = batch(max((F + N) * K, min(F * N, len(entries[0]) * K)), source.num)
+    # A draw takes T, V, and TV or the rows of them that few entries need, some at a time if there are many.
+    size = batch(max((F + N) * K, min(F * N, max(len(entries[0]), min(len(entries[0]) * K, GATHERED)))), source.num)
     for some, many in in_batches(source, key, size):
         yield np.asarray(_at_all(some["T"], some["V"], *entries), float)[:many]
 
 
 def _at(T: Array, V: Array, feature: Array, sample: Array) -> Array:
-    if len(feature) * T.shape[1] < T.shape[0] * V.shape[1]:  # fewer numbers than in TV
+    if len(feature) * T.shape[1] >= T.shape[0] * V.shape[1]:  # more numbers than in TV
+        return (T @ V)[feature, sample]
+    if len(feature) * T.shape[1] <= GATHERED:
         return (T[feature] * V[:, sample].T).sum(axis=1)
-    return (T @ V)[feature, sample]
+    across = V.T
+    return jax.lax.map(lambda at: T[at[0]] @ across[at[1]], (feature, sample), batch_size=GATHERED // T.shape[1])
 
 
 _at_all = jax.jit(jax.vmap(_at, in_axes=(0, 0, None, None)))

@@ -87,7 +87,8 @@ def fold_in(
 
     Args:
         result: the fit, by `cavi.run` or with Gamma factors by `svi.run`; or its posterior.
-        X: features × samples, as `as_data` takes it, dense or sparse, NaN for missing entries; or `Data`, whose groups are ignored.
+        X: features × samples, as `as_data` takes it, with NaN for missing entries; or `Data`, whose groups
+            are ignored.
         priors: by default those of the fit. A `Gamma` on V must be the same for all samples.
         max_steps: updates at most.
         tol: a sample is done under a group when its ℒ_τ(c) changes by less than this, relatively.

@@ -47,7 +47,7 @@ from ..model.unlabelled import have_single_label, label_logits, labels_of, unlab
 from .gammas import draw_gammas
 from .scale import draw_scale
 from .sweep import rate_sums, update_lam
-from .thinning import Group, thin
+from .thinning import Group, group_counts, thin
 
 Sites = dict[str, Array]
 SITES = ("T", "V", "lam", "pi", "z")
@@ -60,11 +60,13 @@ class GibbsState(NamedTuple):
     z: the values of T, V and, if the family has λ, lam; with unlabelled samples also z, the index of a group for every
         sample, and pi, if it has a prior.
     rng_key: for the next sweep.
+    entries: the entries of X by size, from `group_counts`; the same in all sweeps, and for all chains.
     """
 
     i: Array
     z: Sites
     rng_key: Array
+    entries: tuple[Group, ...]
 
 
 class Gibbs(MCMCKernel):
@@ -93,7 +95,7 @@ class Gibbs(MCMCKernel):
         return group_sparse_nmf
 
     @staticmethod
-    def _problem(
+    def problem(
         data: Data | Problem, priors: Priors | None = None, rank: int | None = None, augmented: bool = True
     ) -> Problem:
         """Return the problem from the arguments of the model; S is drawn for either value of `augmented`."""
@@ -103,27 +105,31 @@ class Gibbs(MCMCKernel):
         self, rng_key: Array, num_warmup: int, init_params: Sites | None, model_args: tuple, model_kwargs: dict
     ) -> GibbsState:
         """Return the state of one chain, or of several for several keys."""
-        problem = self._problem(*model_args, **model_kwargs)
+        problem = self.problem(*model_args, **model_kwargs)
         require_closed_forms(problem.priors, "Gibbs sampling")
         require_counts(problem.data)
         require_exponential(problem)
 
-        def one(key: Array, z: Sites | None) -> GibbsState:
+        def one(key: Array, z: Sites | None) -> tuple[Sites, Array]:
             begin, ahead = jax.random.split(key)
-            sites = draw_prior(begin, problem) if not z else first_labels(problem.data) | z
-            return GibbsState(jnp.zeros((), int), sites, ahead)
+            return draw_prior(begin, problem) if not z else first_labels(problem.data) | z, ahead
 
-        return one(rng_key, init_params) if is_prng_key(rng_key) else jax.vmap(one)(rng_key, init_params)
+        single = is_prng_key(rng_key)
+        sites, ahead = one(rng_key, init_params) if single else jax.vmap(one)(rng_key, init_params)
+        number = jnp.zeros(() if single else ahead.shape[:1], int)
+        return GibbsState(number, sites, ahead, group_counts(problem.data.X))
 
     def sample(self, state: GibbsState, model_args: tuple, model_kwargs: dict) -> GibbsState:
         """Make one sweep of one chain, or of all that the state holds."""
-        problem = self._problem(*model_args, **model_kwargs)
+        problem = self.problem(*model_args, **model_kwargs)
 
-        def one(state: GibbsState) -> GibbsState:
-            now, ahead = jax.random.split(state.rng_key)
-            return GibbsState(state.i + 1, sweep(now, problem, state.z, self.scale_move), ahead)
+        def one(key: Array, z: Sites) -> tuple[Sites, Array]:
+            now, ahead = jax.random.split(key)
+            return sweep(now, problem, z, self.scale_move, state.entries), ahead
 
-        return one(state) if is_prng_key(state.rng_key) else jax.vmap(one)(state)
+        one = one if is_prng_key(state.rng_key) else jax.vmap(one)
+        z, ahead = one(state.rng_key, state.z)
+        return GibbsState(state.i + 1, z, ahead, state.entries)
 
 
 def sweep(

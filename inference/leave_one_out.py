@@ -10,6 +10,7 @@ alone, these weights would be useless.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -17,8 +18,10 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from scipy.special import gammaln, logsumexp
+from sklearn.exceptions import ConvergenceWarning
 
 from ..model.checks import whole
+from ..model.compressed import require_dense
 from ..model.data import Data
 from ..model.priors import Gamma, Priors
 from ..model.problem import Problem
@@ -95,14 +98,15 @@ def leave_one_out(
             draws needs fewer than a mean of inverses.
         refit: the samples to leave out by fitting again: "all"; True for those with k̂ above 0.7; or False for none. By
             default "all" for a fit, which `cavi.run` continues without x_τ (and `cavi.refine`, if it was refined), and
-            False for chains. True runs chains of
-            the same length by the same sampler. Or a function of data that hide one sample which returns a result for
-            them, such as `lambda part: cavi.run(part, priors, start=fit)`; it is called for all samples of a fit, and
-            for those with k̂ above 0.7 of chains.
+            False for chains. True runs chains of the same length by the same sampler with the same settings. Or a
+            function of data that hide one sample which returns a result for them, such as `lambda part: cavi.run(part,
+            priors, start=fit)`; it is called for all samples of a fit, and for those with k̂ above 0.7 of chains.
 
     A fit is too sure of T for importance sampling: on data drawn from the model, weights of its draws gave a total 11
     nats above that of exact refits, where refitting by `cavi.run` was within 1. If draws of a fit are weighted
     (refit=False), they are taken for draws of the posterior.
+
+    If k̂ stays above 0.7 for some samples, a `ConvergenceWarning` says so.
 
     Only x_τ is left out: the label of the sample stays known. Labels of unlabelled samples are summed out, and rates λ
     that belong to a single sample are integrated out.
@@ -117,14 +121,16 @@ def leave_one_out(
     """
     sizes = Sizes(whole("num_samples", num_samples, FEWEST), whole("num_integration", num_integration, 16))
     key, key_refit = jax.random.split(default_key(key))
-    if refit not in (None, True, False, "all") and not callable(refit):
+    named = isinstance(refit, str) and refit == "all"
+    if refit is not None and not (named or isinstance(refit, (bool, np.bool)) or callable(refit)):
         raise ValueError(f'expected refit to be "all", True, False or a function of Data; got {refit!r}')
     require_own_data(result, data)
     source = checked_source(result, data, priors, num_samples)
+    require_dense(source.problem.data, "leaving samples out")
     seen, N = observed_samples(source.problem.data), source.problem.data.num_samples
     if N < 2:
         raise ValueError(f"expected two samples or more to leave one out; got {N}")
-    every = refit == "all" or (source.held is None and (refit is None or callable(refit)))
+    every = named or (source.held is None and (refit is None or callable(refit)))
     again = refit if callable(refit) else refitter(result, source, key_refit) if every or refit else None
     columns = np.zeros((len(Left._fields), N))
     if not every:
@@ -135,7 +141,26 @@ def leave_one_out(
             part = checked_source(again(without(source.problem.data, n)), source.problem.data, None, num_samples)
             columns[:, n] = _average(part, source, key, sizes, n)
     elpd, k, ess, integration = columns
-    return LeaveOneOut(elpd, k, ess, integration, refitted, np.asarray(source.problem.data.names.sample))
+    found = LeaveOneOut(elpd, k, ess, integration, refitted, np.asarray(source.problem.data.names.sample))
+    _warn_of_unreliable(found)
+    return found
+
+
+def _warn_of_unreliable(found: LeaveOneOut) -> None:
+    """Warn once of samples whose k̂ is above 0.7 after all that was asked for."""
+    late = found.unreliable
+    if late.any():
+        cure = (
+            "Fit again without them: refit=True."
+            if not found.refitted[late].all()
+            else "They were refitted; take more draws (num_samples), or look at these samples: no other predicts them."
+        )
+        warnings.warn(
+            f"k̂ is above {MAX_K} for {late.sum()} of {len(late)} samples, {found.pareto_k.max():.2f} at most: their "
+            f"elpd, and the total, cannot be trusted. {cure}",
+            ConvergenceWarning,
+            stacklevel=3,
+        )
 
 
 class Sizes(NamedTuple):

@@ -18,14 +18,13 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from ..model.checks import require_fraction, whole
+from ..model.checks import require_flag, require_fraction, whole
 from ..model.conjugacy import moves_rates
 from ..model.data import Data
 from ..model.priors import Priors
@@ -46,6 +45,7 @@ from .posterior import Fit, Posterior
 from .refinement import Located, prepared
 from .response_draws import quantiles_of_normals, scale_free, sites
 from .starts import check_key
+from .statistics import Statistic, require_entries, require_numbers, require_sites, require_statistic
 from .supports import SUPPORTS, within
 
 DENSE = 3e7  # numbers of a Hessian in memory at most: 240 MB
@@ -58,8 +58,6 @@ _NOT_AN_OPTIMUM = (
 )
 LARGE = 1.0  # standard deviations by which a mean of a refined fit may be corrected without a warning
 FAR = 0.2  # standard deviations by which a statistic may still move without a warning
-
-Statistic = Callable[[Posterior], Any]
 
 
 def linear_response(
@@ -96,6 +94,10 @@ def linear_response(
     >>> round(float(response.sd(lambda q: (q.T.mean @ q.V.mean).sum())))  # about √65, as of a Poisson total
     8
     """
+    if not isinstance(fit, (Fit, Posterior)):
+        raise ValueError(
+            f"expected a Fit, as made by cavi.run or cavi.refine, or its Posterior; got {type(fit).__name__}"
+        )
     if isinstance(fit, Fit) and fit.bound not in ("augmented", "collapsed"):
         raise ValueError(f"expected a Fit at the optimum of a bound; got one of {fit.bound}")
     require_fraction("tol", tol)
@@ -114,6 +116,7 @@ class LinearResponse:
     def __init__(self, problem: Problem, optimum: Located, bound: str, tol: float) -> None:
         self.problem, self.bound, self.num_products = problem, bound, 0
         self._optimum, self._tol = optimum, tol
+        self._last: tuple[Statistic, Array, Callable[[Array], Array]] | None = None  # linearised: it is asked for again
 
     def __repr__(self) -> str:
         how = "can be factorised" if self.is_dense else "by conjugate gradients"
@@ -146,6 +149,7 @@ class LinearResponse:
                 corrections are large and may be worse than none. Above one standard deviation they are reported in a
                 `ConvergenceWarning` if the fit was refined.
         """
+        require_flag("corrected", corrected)
         values, pull = self._linearised(f)
         if not corrected:
             return np.asarray(values, float)
@@ -203,6 +207,7 @@ class LinearResponse:
             corrected: whether to correct the mean, as in `mean`.
         """
         require_fraction("prob", prob)
+        require_flag("corrected", corrected)
         if not isinstance(support, str) or support not in SUPPORTS:
             raise ValueError(f"expected support to be one of {', '.join(map(repr, SUPPORTS))}; got {support!r}")
         plain, sd = self.mean(f), self.sd(f)
@@ -256,6 +261,7 @@ class LinearResponse:
         Hessian in memory and all labels known.
         """
         whole("num_samples", num_samples, 1)
+        require_flag("corrected", corrected)
         check_key(key)
         self._require_correction()
         moving = moves_rates(self.problem.priors.coefficients)
@@ -304,22 +310,26 @@ class LinearResponse:
 
     def _linearised(self, f: Statistic) -> tuple[Array, Callable[[Array], Array]]:
         """Return f at the optimum, and the map from cotangents of f to gradients in the coordinates."""
-        if not callable(f):
-            raise ValueError(f"expected f to be a function of a Posterior; got {f!r}")
-        try:
-            values, pull = jax.vjp(self._of(f), self._optimum.zero)
+        if self._last is not None and self._last[0] is f:
+            return self._last[1:]
+        require_statistic(f, self._optimum.around.origin.posterior)
+        try:  # compiled as a whole: there may be a hundred operations in f and the factors
+            values, pull = jax.vjp(jax.jit(self._of(f)), self._optimum.zero)
+        except AttributeError as error:
+            require_sites(error, self._optimum.around.origin.posterior)
+            raise
         except (jax.errors.JAXTypeError, TypeError) as error:
             kind = type(error).__name__
             raise ValueError(
                 f"expected f to be written with JAX, so that it can be differentiated; got {kind} in f"
             ) from error
-        if not jnp.issubdtype(values.dtype, jnp.floating):
-            raise ValueError(f"expected f to return real numbers, which can be differentiated; got {values.dtype}")
-        return values, lambda g: pull(g)[0]
+        require_entries(values)
+        self._last = f, values, lambda g: pull(g)[0]
+        return self._last[1:]
 
     def _of(self, f: Statistic) -> Callable[[Array], Array]:
         """Return f as a function of the coordinates."""
-        return lambda u: as_statistic(f, self.bound, self._optimum, u)
+        return lambda u: as_statistic(lambda q: require_numbers(f(q)), self.bound, self._optimum, u)
 
     def _slopes(self, values: Array, pull: Callable[[Array], Array], begin: int, end: int) -> np.ndarray:
         """Return the gradients of entries begin to end of f, entries × coordinates."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias, cast
+from collections.abc import Sequence
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -15,12 +15,14 @@ from numpyro.infer.mcmc import MCMCKernel
 from numpyro.infer.util import unconstrain_fn
 
 from ..model.checks import whole
+from ..model.compressed import require_dense
 from ..model.conjugacy import require_closed_forms
 from ..model.data import Data
 from ..model.generative import group_sparse_nmf
 from ..model.priors import Gamma, Priors
 from ..model.problem import Problem, require_counts
 from ..model.types import Array
+from .chains import Chains, GibbsChains, Keep, keeper
 from .gibbs import Gibbs, Sites, first_labels, keep_positive, require_exponential
 from .guide import guide
 from .labels.warm_start import label_posterior
@@ -31,7 +33,6 @@ from .starts import Start, check_key, fill, first_rates
 __all__ = ["Gibbs", "run_gibbs", "run_nuts"]
 
 METHODS = ("vectorized", "sequential", "parallel")
-Keep: TypeAlias = Sequence[str] | Mapping[str, Callable[[Sites], Any]]
 
 
 def run_nuts(
@@ -99,20 +100,18 @@ def run_nuts(
     problem = beginning.problem
     if problem.data.num_unlabelled > 0:
         _require_funsor()
-    kernel = NUTS(
-        group_sparse_nmf,
-        dense_mass=dense_mass,
-        target_accept_prob=target_accept_prob,
-        max_tree_depth=max_tree_depth,
-    )
+    settings: dict[str, Any] = {"dense_mass": dense_mass, "target_accept_prob": target_accept_prob}
+    settings["max_tree_depth"] = max_tree_depth
+    kernel = NUTS(group_sparse_nmf, **settings)
 
     def free(z: Sites) -> Sites:
         """Return the values without constraints, as NUTS needs them; the seed is for z, which has no value."""
         return cast(Sites, unconstrain_fn(handlers.seed(group_sparse_nmf, 0), (problem,), {}, z))
 
-    kept = keeper(keep, tuple(beginning.z))
+    kept = keeper(keep, beginning.one)
     options["postprocess_fn"] = kept and (lambda z: kept(kernel.postprocess_fn((problem,), {})(z)))
-    return _run(kernel, beginning._replace(z=jax.jit(jax.vmap(free))(beginning.z)), options, priors, extra_fields)
+    beginning = beginning._replace(z=jax.jit(jax.vmap(free))(beginning.z))
+    return _run(kernel, beginning, options, priors, settings, extra_fields)
 
 
 def run_gibbs(
@@ -168,8 +167,8 @@ def run_gibbs(
     require_closed_forms(beginning.problem.priors, "Gibbs sampling")
     require_counts(data)
     require_exponential(beginning.problem)
-    options["postprocess_fn"] = keeper(keep, tuple(first_labels(beginning.problem.data) | beginning.z))
-    return _run(Gibbs(scale_move), beginning, options, priors)
+    options["postprocess_fn"] = keeper(keep, first_labels(beginning.problem.data) | beginning.one)
+    return _run(Gibbs(scale_move), beginning, options, priors, {"scale_move": scale_move})
 
 
 def _require_funsor() -> None:
@@ -178,31 +177,6 @@ def _require_funsor() -> None:
             "expected the package funsor, by which NumPyro sums labels out; got none installed: "
             "pip install 'gsnmf[labels]', or mcmc.run_gibbs, which draws them"
         )
-
-
-def keeper(keep: Keep | None, sites: Sequence[str]) -> Callable[[Sites], Sites] | None:
-    """Return what maps the sites of a draw to what is stored of it; None to store all of it.
-
-    >>> keeper({"total": lambda z: z["T"].sum()}, ("T", "V"))({"T": jnp.ones((2, 3)), "V": jnp.ones((3, 4))})["total"]
-    Array(6., dtype=float32)
-    """
-    if keep is None:
-        return None
-    if isinstance(keep, Mapping) and keep and all(map(callable, keep.values())):
-        functions = dict(keep)
-        return lambda z: {name: function(z) for name, function in functions.items()}
-    if isinstance(keep, (str, Mapping)) or not keep or not set(keep) <= set(sites):
-        raise ValueError(
-            f"expected keep to have some of the sites {', '.join(sites)}, or functions by name; got {keep!r}"
-        )
-    names = tuple(keep)
-    return lambda z: {name: z[name] for name in names}
-
-
-class Chains(MCMC):
-    """NumPyro's `MCMC` with the priors that its chains were run with."""
-
-    priors: Priors | None = None
 
 
 class Beginning(NamedTuple):
@@ -216,6 +190,11 @@ class Beginning(NamedTuple):
     problem: Problem
     key: Array
     z: Sites
+
+    @property
+    def one(self) -> Sites:
+        """The values of the sites of the first chain."""
+        return {site: values[0] for site, values in self.z.items()}
 
 
 def _begin(
@@ -232,6 +211,7 @@ def _begin(
     if isinstance(begun, Posterior) and rank is None:
         rank = rank_of(begun)
     problem = Problem(data, priors, rank)
+    require_dense(problem.data, "a Markov chain")
     check_key(key)
     ahead, *keys = jax.random.split(key, 1 + num_chains)
     pi = {site: values for site, values in first_labels(problem.data).items() if site == "pi"}
@@ -263,12 +243,17 @@ def _filled(means: Start, given: Start | None, problem: Problem) -> Sites:
 
 
 def _run(
-    kernel: MCMCKernel, begin: Beginning, options: dict[str, Any], priors: Priors, extra_fields: Sequence[str] = ()
+    kernel: MCMCKernel,
+    begin: Beginning,
+    options: dict[str, Any],
+    priors: Priors,
+    settings: dict[str, Any],
+    extra_fields: Sequence[str] = (),
 ) -> MCMC:
     """Run the chains; a single one has no axis of chains in NumPyro."""
-    mcmc = Chains(kernel, **options)  # type: ignore[no-untyped-call]  # NumPyro's
-    mcmc.priors = priors
-    z = begin.z if options["num_chains"] > 1 else {site: values[0] for site, values in begin.z.items()}
+    mcmc = (GibbsChains if isinstance(kernel, Gibbs) else Chains)(kernel, **options)  # type: ignore[no-untyped-call]  # NumPyro's
+    mcmc.priors, mcmc.settings = priors, settings
+    z = begin.z if options["num_chains"] > 1 else begin.one
     mcmc.run(begin.key, begin.problem, init_params=z, extra_fields=tuple(extra_fields))  # type: ignore[no-untyped-call]
     return mcmc
 

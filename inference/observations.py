@@ -39,7 +39,11 @@ def observe(data: Data, form: str = "structured") -> Observations:
         data: of a `Problem`.
         form: of q for unlabelled samples, one of `labels.FORMS`.
     """
-    return arrange(data, form) if is_sparse(data) else _arranged(data, form)
+    if is_sparse(data):
+        with jax.ensure_compile_time_eval():
+            return arrange(data, form)
+    observed: Observations = _arranged(data, form)
+    return observed
 
 
 def arrange(data: Data, form: str) -> Observations:
@@ -53,10 +57,7 @@ def arrange(data: Data, form: str) -> Observations:
         return Observations(observe_matrix(data), Known(data.groups))
     labels = labels_of(data)
     N, (M, C) = data.num_samples, labels.weights.shape
-    if is_sparse(data):
-        known, unlabelled = np.flatnonzero(data.known), np.flatnonzero(~data.known)
-    else:
-        known, unlabelled = (jnp.nonzero(labels.unlabelled == flag, size=n)[0] for flag, n in ((0, N - M), (1, M)))
+    known, unlabelled = _split(data, N - M, M)
     one = jnp.ones((), data.X.dtype)
     about = label_prior(data), one, data.membership, labels.unlabelled
 
@@ -72,6 +73,15 @@ def arrange(data: Data, form: str) -> Observations:
         return Observations(X, Structured(groups_of(rows, membership), *about))
     rows = jnp.concatenate([known, unlabelled])
     return Observations(observe_matrix(data, rows), MeanField(groups_of(rows, data.membership[rows]), *about))
+
+
+def _split(data: Data, *sizes: int) -> tuple[Array, Array]:
+    """Return the indices of labelled and of unlabelled samples, on the host for a sparse X."""
+    if is_sparse(data):
+        return np.flatnonzero(data.known), np.flatnonzero(~data.known)
+    flags = labels_of(data).unlabelled
+    known, unlabelled = (jnp.nonzero(flags == flag, size=n)[0] for flag, n in enumerate(sizes))
+    return known, unlabelled
 
 
 _arranged = jax.jit(arrange, static_argnames="form")

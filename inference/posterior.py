@@ -127,9 +127,13 @@ class Fit(NamedTuple):
     bound: the kind of `elbo`: "augmented" (CAVI), "collapsed" (SVI; S summed out, at least as high for the same
         factors), or "log_joint" (MAP; not a bound). Never compare one with another.
     priors: as they were given; with `cavi.learn`, as they were learned. Functions that take a fit use them.
-    data: a checksum that identifies the data (`fingerprint`).
+    data: a checksum that identifies X (`fingerprint`).
     learned: whether `priors` were learned, by `cavi.learn`.
+<<<<<<< HEAD
     stream: the state from which a stream resumes; None in other fits.
+=======
+    labels: a checksum that identifies the labels of samples (`label_fingerprint`); None for fits of older versions.
+>>>>>>> sparse
     """
 
     posterior: Posterior
@@ -141,6 +145,7 @@ class Fit(NamedTuple):
     priors: Priors | None = None
     data: int | None = None
     learned: bool = False
+    labels: int | None = None
     stream: StreamState | None = None
 
     @property

@@ -12,6 +12,7 @@ from ..model.missing import blank
 from ..model.priors import Gamma
 from ..model.types import Array
 from . import cavi, mcmc
+from .chains import Chains
 from .draws import Source
 from .gibbs import Gibbs
 from .posterior import Fit
@@ -46,11 +47,11 @@ def refitter(result: Any, source: Source, key: Array) -> Callable[[Data], Any]:
                 return cavi.refine(found, data) if gamma and getattr(result, "bound", None) == "collapsed" else found
 
         return fit
-    if not isinstance(result, mcmc.Chains):
+    if not isinstance(result, Chains):
         kind = type(result).__name__
         raise ValueError(f"expected a fit, or chains of mcmc, to fit again (or refit=a function); got {kind}")
     last = {site: np.asarray(source.held[site][0, -1], float) for site in ("T", "V", "lam") if site in source.held}
     run = mcmc.run_gibbs if isinstance(result.sampler, Gibbs) else mcmc.run_nuts
     same = ("num_warmup", "num_samples", "num_chains", "thinning", "chain_method")
-    options = {name: getattr(result, name) for name in same}
+    options = {name: getattr(result, name) for name in same} | dict(result.settings)
     return lambda data: run(data, priors, key=key, start=cavi.start(**last), rank=rank, progress_bar=False, **options)

@@ -12,7 +12,7 @@ import numpy as np
 from ..model.conjugacy import rate_shape
 from ..model.data import Data
 from ..model.matrix import is_traced
-from ..model.missing import fingerprint
+from ..model.missing import fingerprint, label_fingerprint
 from ..model.priors import Gamma, Priors, canonical
 from ..model.problem import Problem
 from ..model.unlabelled import unlabelled_samples
@@ -82,11 +82,27 @@ def problem_of(result: Any, data: Data | Problem, priors: Priors | None = None, 
 
 
 def require_own_data(result: Any, data: Data | Problem) -> None:
-    """Raise if a fit is of other data; a `Posterior` and the data of a `Problem` are trusted."""
-    if isinstance(result, Fit) and isinstance(data, Data) and result.data not in (None, fingerprint(data)):
-        raise ValueError(
-            f"expected the data of the fit, checksum {result.data}; got data of checksum {fingerprint(data)}"
-        )
+    """Raise if a fit is of other data or labels; a `Posterior` and the data of a `Problem` are trusted."""
+    found = other_data(result, data)
+    if found is not None:
+        raise ValueError(f"expected the data of the fit; got {found}")
+
+
+def other_data(result: Any, data: Data | Problem) -> str | None:
+    """Return how these data differ from those of a fit, in words; None if they do not, or are trusted.
+
+    Labels count if the priors of the fit have groups.
+    """
+    if not isinstance(result, Fit) or not isinstance(data, Data):
+        return None
+    mark = fingerprint(data)
+    if result.data not in (None, mark):
+        return f"other data (checksum {mark}, that of the fit {result.data})"
+    grouped = result.priors is None or "group" in canonical(result.priors).coefficients.axes
+    mark = label_fingerprint(data)
+    if grouped and result.labels not in (None, mark):
+        return f"the same X with other labels of samples (checksum {mark}, that of the fit {result.labels})"
+    return None
 
 
 def _answers(priors: Priors, problem: Problem) -> bool:

@@ -148,7 +148,7 @@ def first_moments(means: Start, data: Data, labels: Known) -> Moments:
     return Moments(log(T.T + 1e-12), log_V, exposure, rates, log_lam, believed)
 
 
-def _exposure(V: np.ndarray, data: Data) -> np.ndarray:
+def _exposure(V: np.ndarray, data: Data) -> Any:
     """Return Σ_τ w_ντ v_iτ, components × 1, or × features if entries are hidden."""
     if data.mask is None:
         return V.sum(axis=1, keepdims=True)

@@ -21,9 +21,10 @@ from sklearn.exceptions import ConvergenceWarning
 from tqdm.auto import tqdm
 
 from ..model.checks import whole
+from ..model.compressed import require_dense
 from ..model.data import Data
 from ..model.generative import labels_summed_out
-from ..model.missing import fingerprint
+from ..model.missing import marks_of
 from ..model.priors import Gamma, Given, Priors
 from ..model.problem import Problem
 from ..model.types import Array
@@ -118,6 +119,7 @@ def run(
     if isinstance(begun, Posterior) and rank is None:
         rank = rank_of(begun)
     problem = Problem(data, priors, rank)
+    require_dense(problem.data, "SVI on the marginal model")
     if family == "map":
         _check_bounded(problem)
         if problem.data.labels is not None and problem.data.labels.dirichlet is not None:
@@ -161,7 +163,7 @@ def run(
     if kept.labels is not None:
         z = label_probabilities(kept, problem, key=key_compare, num_samples=num_samples)
         kept = kept.with_labels(kept.labels._replace(z=jnp.asarray(z, problem.dtype)))
-    return Fit(kept, elbo, len(elbo), converged, message, kind, priors, fingerprint(data))
+    return Fit(kept, elbo, len(elbo), converged, message, kind, priors, **marks_of(data))
 
 
 def _check(family: str, key: Array, num_steps: int, num_particles: int, num_samples: int) -> str:

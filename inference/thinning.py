@@ -9,7 +9,8 @@ An entry of X is split in one of two ways:
 - by binomials, if x is large: s_i given s_(i+1), ..., s_K is Binomial(x − Σ_{j>i} s_j, t_i v_i / Σ_{j≤i} t_j v_j)
 
 The entries above 0 are grouped by size before the first draw, on the host (`group_counts`); without groups, as for an X
-that is traced, all entries are split by binomials. Nothing of features × components × samples is formed.
+that is traced, all entries are split by binomials. Nothing of features × components × samples is formed. Groups are
+filled up to rounded lengths, so that programs compiled for one X mostly serve others of the same shape.
 
 `thin` is the only function that draws S, with arrays as arguments: a compiled kernel would take its place.
 """
@@ -29,7 +30,9 @@ STEP = 4  # sizes in a group differ by this factor at most, so that few units ar
 LARGE = 512  # counts above it are split by binomials, one of which takes as long as about 15 units
 FEW = 2**16  # units that cost less than a group of their own
 MOST = 2**22  # numbers in the largest array
-BLOCK = 16  # units of every entry that are drawn at once
+BLOCK = 16  # units of every entry that are drawn at once, at most
+UNITS = {1: 1, 2: 2, 12: 4}  # fewer of them, if no count is larger: larger blocks are faster, unless drawn in vain
+MANY = 2**12  # places in a group; numbers of counts above it vary less from one X to another
 END = np.int32(2**31 - 1)
 
 
@@ -48,23 +51,23 @@ class Counts(NamedTuple):
 class Group(NamedTuple):
     """Entries of X of similar size, wherever they are.
 
-    rows: the features of the entries.
+    rows: the features of the entries; places beyond X, at the end, fill the group up.
     columns: their samples.
-    most: a bound on their counts, which is static; None without a bound.
+    units: units of every entry that are drawn at once, which is static; None for binomials.
     """
 
     rows: Array
     columns: Array
-    most: int | None
+    units: int | None
 
     def tree_flatten(self) -> tuple[tuple[Array, Array], int | None]:
-        """Places are leaves; the bound is static, as it decides shapes."""
-        return (self.rows, self.columns), self.most
+        """Places are leaves; the number of units is static, as it decides shapes."""
+        return (self.rows, self.columns), self.units
 
     @classmethod
-    def tree_unflatten(cls, most: int | None, leaves: tuple[Array, Array]) -> Group:
+    def tree_unflatten(cls, units: int | None, leaves: tuple[Array, Array]) -> Group:
         """Rebuild a group."""
-        return cls(*leaves, most)
+        return cls(*leaves, units)
 
 
 def group_counts(X: Array, few: int = FEW) -> tuple[Group, ...]:
@@ -74,18 +77,37 @@ def group_counts(X: Array, few: int = FEW) -> tuple[Group, ...]:
         X: features × samples, whole numbers. If it is traced, one group without a bound has all entries.
         few: so many units drawn in vain cost less than a group of their own.
 
-    >>> [(len(group.rows), group.most) for group in group_counts(np.array([[0, 2, 3], [1, 0, 2]]))]
-    [(4, 3)]
+    >>> group, = group_counts(np.array([[0, 2, 3], [1, 0, 2]]))
+    >>> group.rows.tolist(), group.columns.tolist(), group.units
+    ([0, 0, 1, 1], [1, 2, 0, 2], 4)
     """
     if is_traced(X):
         rows, columns = np.indices(X.shape).reshape(2, -1)
         return (Group(rows, columns, None),)
     X = np.asarray(X)
-    rows, columns = np.nonzero(X)
+    (F, N), (rows, columns) = X.shape, np.nonzero(X)
     x = X[rows, columns].astype(np.int64)
-    return tuple(
-        Group(rows[chosen], columns[chosen], most) for chosen, most in ((_within(x, *r), r[1]) for r in _ranges(x, few))
-    )
+    groups = []
+    for above, most in _ranges(x, few):
+        chosen = _within(x, above, most)
+        length = X.size if 8 * len(chosen) > 7 * X.size else rounded(len(chosen))
+        units = None if most is None else next((units for bound, units in UNITS.items() if most <= bound), BLOCK)
+        groups.append(Group(_filled(rows[chosen], F, length), _filled(columns[chosen], N, length), units))
+    return tuple(groups)
+
+
+def rounded(number: int) -> int:
+    """Return a number rounded up, by a quarter at most and by an eighth if it is large: similar numbers become equal.
+
+    >>> [rounded(number) for number in (7, 15, 100, 1000, 10_000)]
+    [7, 16, 112, 1024, 10240]
+    """
+    step = 1 << max(0, number.bit_length() - (3 if number < MANY else 4))
+    return -(-number // step) * step
+
+
+def _filled(places: np.ndarray, end: int, length: int) -> np.ndarray:
+    return np.concatenate([places, np.full(length - len(places), end)]).astype(np.int32)
 
 
 def _within(x: np.ndarray, above: int, most: int | None) -> np.ndarray:
@@ -131,13 +153,13 @@ def thin(key: Array, X: Array, T: Array, V: Array, groups: tuple[Group, ...] | N
     groups = group_counts(X) if groups is None else groups
     sums = Counts(jnp.zeros_like(T), jnp.zeros_like(V.T))
     for n, group in enumerate(groups):
-        rows, columns = (_blocks(x, end, len(V), group.most) for x, end in zip(group[:2], X.shape, strict=True))
+        rows, columns = (_blocks(x, end, len(V), group.units) for x, end in zip(group[:2], X.shape, strict=True))
 
-        def block(sums: Counts, part: Any, most: int | None = group.most) -> tuple[Counts, None]:
+        def block(sums: Counts, part: Any, units: int | None = group.units) -> tuple[Counts, None]:
             key, rows, columns = part
-            x = X.at[rows, columns].get(mode="fill", fill_value=0)  # places beyond X fill the last block up
+            x = X.at[rows, columns].get(mode="fill", fill_value=0)  # places beyond X fill groups and blocks up
             products = T[rows].T * V.T[columns].T
-            s = _by_binomials(key, x, products) if most is None else _by_units(key, x, products, most)
+            s = _by_binomials(key, x, products) if units is None else _by_units(key, x, products, units)
             s = s.T.astype(X.dtype)
             return Counts(sums.T.at[rows].add(s), sums.V.at[columns].add(s)), None
 
@@ -146,13 +168,12 @@ def thin(key: Array, X: Array, T: Array, V: Array, groups: tuple[Group, ...] | N
     return sums._replace(V=sums.V.T)
 
 
-def _by_units(key: Array, x: Array, products: Array, most: int) -> Array:
-    """Split counts x, at most `most` each, one unit at a time; probabilities are rounded to multiples of 2⁻³²."""
+def _by_units(key: Array, x: Array, products: Array, block: int) -> Array:
+    """Split counts x one unit at a time, `block` of them at once; probabilities are rounded to multiples of 2⁻³²."""
     cumulative = _cumulative(products)
     total = jnp.where(cumulative[-1] > 0, cumulative[-1], jnp.inf)  # if all products underflow, the last has x
     share = cumulative[:-1] / total[None, :]
     bounds = jnp.where(share < 1, jnp.floor(2.0**32 * (share - 0.5)), END).astype(jnp.int32)
-    block = min(most, BLOCK)
 
     def some(n: Array, below: Array) -> Array:
         bits = jax.random.bits(jax.random.fold_in(key, n), (block, x.size), jnp.uint32)
@@ -162,7 +183,7 @@ def _by_units(key: Array, x: Array, products: Array, most: int) -> Array:
         more = jax.lax.map(lambda bound: (bits < bound[None, :]).sum(axis=0, dtype=jnp.int32), bounds)
         return below + more
 
-    # The largest count there is, not `most`: a part of X, as in particle filters, is split in a part of the time.
+    # The largest count there is: a part of X, as in particle filters, is split in a part of the time.
     blocks = jnp.ceil(x.max() / block).astype(jnp.int32)
     below = jax.lax.fori_loop(0, blocks, some, jnp.zeros(bounds.shape, jnp.int32))
     first, last = jnp.zeros((1, x.size), jnp.int32), x.astype(jnp.int32)[None, :]
@@ -191,9 +212,9 @@ def _cumulative(products: Array) -> Array:
     return jax.lax.scan(add, jnp.zeros_like(products[0]), products)[1]
 
 
-def _blocks(places: Array, end: int, K: int, most: int | None) -> Array:
+def _blocks(places: Array, end: int, K: int, units: int | None) -> Array:
     """Return places as blocks × entries, filled up with `end`, so that a block's largest array has at most `MOST`."""
-    size = max(1, MOST // max(K, min(most or 0, BLOCK)))
+    size = max(1, MOST // max(K, units or 0))
     number = -(-places.shape[0] // size)
     size = -(-places.shape[0] // number)
     fill = number * size - places.shape[0]

@@ -11,6 +11,7 @@ from numpyro import handlers
 from numpyro.infer import Trace_ELBO
 
 from ..model.checks import whole
+from ..model.compressed import require_dense
 from ..model.data import Data
 from ..model.generative import group_sparse_nmf
 from ..model.missing import blank
@@ -59,6 +60,7 @@ def calibration(
     whole("num_sweeps", num_sweeps, 1)
     check_key(key)
     problem = Problem(data, priors, rank)
+    require_dense(problem.data, "simulation-based calibration")
     if problem.data.num_unlabelled > 0:
         raise ValueError(
             "expected data whose labels are all known, as entries of T, V and λ are judged; got "

@@ -31,6 +31,15 @@ def require_fraction(name: str, value: Any) -> None:
         raise ValueError(f"expected {name} between 0 and 1; got {value!r}")
 
 
+def require_flag(name: str, value: Any) -> None:
+    """Raise unless the value is True or False.
+
+    >>> require_flag("corrected", True)
+    """
+    if not isinstance(value, (bool, np.bool)):
+        raise ValueError(f"expected {name} to be True or False; got {value!r}")
+
+
 def require_positive(name: str, values: Array) -> None:
     """Raise unless all values are positive and finite in the precision that JAX is set to."""
     if isinstance(values, jax.core.Tracer):  # under a user's jit: it has no values

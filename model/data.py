@@ -148,10 +148,8 @@ def as_data(
     if hasattr(X, "columns") and hasattr(X, "index"):
         feature_names = X.index if feature_names is None else feature_names
         sample_names = X.columns if sample_names is None else sample_names
-    if scipy.sparse.issparse(X):
-        X, seen, held_out = _check_sparse(X, mask, hidden)
-    else:
-        X, seen, held_out = _check_matrix(X, mask, hidden)
+    check: Any = _check_sparse if scipy.sparse.issparse(X) else _check_matrix
+    X, seen, held_out = check(X, mask, hidden)
     F, N = X.shape
     membership: Array = None
     levels: list[Any] = []

@@ -9,10 +9,12 @@ import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
 
+from .compressed import is_sparse, require_dense
 from .conjugacy import conditional, rate_shape
 from .data import Data
 from .priors import Axes, Priors
 from .problem import Problem, as_problem, require_counts
+from .sparse_poisson import SparsePoisson
 from .types import Array
 from .unlabelled import SummedOut, given_label, have_single_label, label_weights
 
@@ -58,7 +60,9 @@ def group_sparse_nmf(
     >>> prior_predictive(jax.random.key(0), data, priors, rank=2)["X"].shape
     (5, 2, 3)
     """
-    return _state(as_problem(data, priors, rank), augmented, enumerate_labels=True)
+    problem = as_problem(data, priors, rank)
+    require_dense(problem.data, "the NumPyro model")
+    return state(problem, augmented, enumerate_labels=True)
 
 
 def labels_summed_out(data: Data | Problem, priors: Priors | None = None, rank: int | None = None) -> Array:
@@ -71,10 +75,17 @@ def labels_summed_out(data: Data | Problem, priors: Priors | None = None, rank: 
         priors: as in `group_sparse_nmf`.
         rank: as in `group_sparse_nmf`.
     """
-    return _state(as_problem(data, priors, rank), augmented=False, enumerate_labels=False)
+    return state(as_problem(data, priors, rank), augmented=False, enumerate_labels=False)
 
 
-def _state(problem: Problem, augmented: bool, enumerate_labels: bool) -> Array:
+def state(problem: Problem, augmented: bool = False, enumerate_labels: bool = True) -> Array:
+    """State the model; a sparse X by its nonzero entries.
+
+    Args:
+        problem: the data and priors.
+        augmented: as in `group_sparse_nmf`.
+        enumerate_labels: whether z is a site, or summed out.
+    """
     data, priors, K = problem
     if augmented:
         require_counts(data)
@@ -90,6 +101,8 @@ def _state(problem: Problem, augmented: bool, enumerate_labels: bool) -> Array:
     law = _coefficients(family, lam, data, K, sample, enumerate_labels)
     with numpyro.plate("component", K, dim=-2), sample:
         V: Array = numpyro.sample("V", law)
+    if is_sparse(data):
+        return numpyro.sample("X", SparsePoisson(T, V, data.X, data.mask), obs=data.X.values)
     seen = nullcontext() if data.mask is None else numpyro.handlers.mask(mask=data.mask.astype(bool))
     with feature, sample, seen:
         if augmented:

@@ -1,7 +1,8 @@
 """Entries of X on the host: sums, checks and selections that need no algorithm.
 
-Only this file, `sparse`, `as_data`, `missing` and `inference/observed/` read entries of X. The exceptions give their reason: the
-NumPyro model observes X itself, Gibbs sampling splits its counts, and predictions of entries look them up.
+Only this file, `compressed`, `sparse`, `as_data`, `missing` and `inference/observed/` read entries of X. The exceptions
+give their reason: the NumPyro model observes X itself, Gibbs sampling splits its counts, and predictions of entries
+look them up.
 """
 
 from __future__ import annotations
@@ -36,6 +37,9 @@ class Matrix(Protocol):
     def total(self) -> float:
         """Return Σ x over observed entries."""
 
+    def sums(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return Σ x of every feature and of every sample."""
+
     def mean(self) -> float:
         """Return the mean of the observed entries."""
 
@@ -51,8 +55,20 @@ class Matrix(Protocol):
     def fingerprint(self) -> int:
         """Return a checksum of shape, observed entries and mask."""
 
-    def with_nan(self) -> np.ndarray:
-        """Return X with NaN for hidden entries."""
+    def with_nan(self) -> Any:
+        """Return X with NaN for hidden entries, dense or in SciPy's form as it is."""
+
+    def hidden(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the indices of hidden entries, of features and of samples."""
+
+    def filled(self, values: np.ndarray) -> Any:
+        """Return X, dense or sparse as it is, with these values at hidden entries, in the order of `hidden`."""
+
+    def columns(self, samples: Array) -> np.ndarray:
+        """Return some samples as a dense array, with NaN for hidden entries."""
+
+    def divergences(self, T: np.ndarray, V: np.ndarray) -> np.ndarray:
+        """Return KL(x ‖ TV) of every sample over observed entries."""
 
     def divergence(self, T: np.ndarray, V: np.ndarray) -> float:
         """Return KL(X ‖ TV) over observed entries."""
@@ -93,6 +109,11 @@ class DenseMatrix(NamedTuple):
         """Return Σ x over observed entries."""
         return float(np.sum(np.asarray(self.X), dtype=float))
 
+    def sums(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return Σ x of every feature and of every sample."""
+        X = np.asarray(self.X, float)
+        return X.sum(axis=1), X.sum(axis=0)
+
     def mean(self) -> float:
         """Return the mean of the observed entries."""
         if self.mask is None:
@@ -122,6 +143,25 @@ class DenseMatrix(NamedTuple):
         """Return X with NaN for hidden entries."""
         X = np.asarray(self.X)
         return X if self.mask is None else np.where(np.asarray(self.mask, bool), X, np.nan)
+
+    def hidden(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the indices of hidden entries, of features and of samples."""
+        feature, sample = np.nonzero(np.zeros(self.shape, bool) if self.mask is None else ~np.asarray(self.mask, bool))
+        return feature, sample
+
+    def filled(self, values: np.ndarray) -> np.ndarray:
+        """Return X with these values at hidden entries, in the order of `hidden`."""
+        X = np.array(self.X, float)
+        X[self.hidden()] = values
+        return X
+
+    def columns(self, samples: Array) -> np.ndarray:
+        """Return some samples, with NaN for hidden entries."""
+        return self.with_nan()[:, samples]
+
+    def divergences(self, T: np.ndarray, V: np.ndarray) -> np.ndarray:
+        """Return KL(x ‖ TV) of every sample over observed entries."""
+        return np.asarray(np.nansum(kl_div(np.asarray(self.with_nan(), float), T @ V), axis=0))
 
     def divergence(self, T: np.ndarray, V: np.ndarray) -> float:
         """Return KL(X ‖ TV) = Σ x log(x/m) − x + m over observed entries."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -9,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 
-from .checks import whole
+from .checks import require_fraction, whole
 from .compressed import Compressed, Places, compress, is_sparse, places
 from .metadata import HeldOut
 from .types import Array
@@ -17,20 +18,39 @@ from .types import Array
 if TYPE_CHECKING:
     from .data import Data
 
-MOST = 1_000_000  # hidden entries of a sparse X with fewer nonzero ones
+MOST = 1_000_000  # entries of a sparse X that are hidden at most
 
 
 def fingerprint(data: Data) -> int:
-    """Return a checksum of the observed entries of X, which identifies the data of a fit, but not groups and names."""
+    """Return a checksum of the observed entries of X, which identifies X, but not labels and names."""
     return data.matrix.fingerprint()
+
+
+def label_fingerprint(data: Data) -> int:
+    """Return a checksum of the labels of samples and of their prior; 0 for data without groups."""
+    if data.membership is None:
+        return 0
+    labels = data.labels
+    parts = [data.membership]
+    if labels is not None and labels.num_unlabelled > 0:
+        parts += [labels.unlabelled, labels.weights] + ([] if labels.dirichlet is None else [labels.dirichlet])
+    if data.several is not None and np.any(data.several):
+        parts.append(data.several)
+    arrays = [np.ascontiguousarray(part, np.float32) for part in parts]
+    return zlib.crc32(b"".join(str(array.shape).encode() + array.tobytes() for array in arrays))
+
+
+def marks_of(data: Data) -> dict[str, Any]:
+    """Return the checksums that identify the data of a fit, by field of `Fit`."""
+    return {"data": fingerprint(data), "labels": label_fingerprint(data)}
 
 
 def hide(data: Data, share: float = 0.1, *, seed: int = 0) -> Data:
     """Hide a random fraction of the observed entries and hold their values out.
 
     At least one observed entry of every feature and of every sample stays. Entries held out before stay held out. Zeros
-    of a sparse X are hidden like other entries; of a large one, at most as many entries are hidden as it has nonzero
-    ones, or a million if these are fewer, because the places of hidden entries are stored.
+    of a sparse X are hidden like other entries; at most a million entries are hidden, whatever the fraction, because
+    the places of hidden entries are stored.
 
     Args:
         data: as made by `as_data`.
@@ -46,8 +66,7 @@ def hide(data: Data, share: float = 0.1, *, seed: int = 0) -> Data:
     """
     if not hasattr(data, "held_out"):
         raise ValueError(f"expected Data, as made by as_data(X, groups); got {type(data).__name__}")
-    if isinstance(share, bool) or not isinstance(share, (int, float, np.number)) or not 0 < share < 1:
-        raise ValueError(f"expected share to lie between 0 and 1; got {share!r}")
+    require_fraction("share", share)
     rng = np.random.default_rng(whole("seed", seed, 0))
     if is_sparse(data):
         feature, sample = (_drawn if data.X.size > MOST else _chosen)(data, share, rng)
@@ -89,7 +108,7 @@ def _chosen(data: Data, share: float, rng: np.random.Generator) -> tuple[np.ndar
 def _drawn(data: Data, share: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Return places to hide in a large sparse X, drawn until enough of them differ: nothing has the size of X."""
     F, N = data.X.shape
-    number = min(round(share * data.num_observed), max(MOST, data.X.nnz))
+    number = min(round(share * data.num_observed), MOST)
     before = np.zeros(0, np.int64)
     if data.mask is not None:
         before = np.asarray(data.mask.feature, np.int64) * N + np.asarray(data.mask.sample)
@@ -163,7 +182,7 @@ def split_sparse(X: Any, mask: Any, hidden: Any) -> tuple[Compressed, Places | N
     marked = scipy.sparse.csr_array(kept.shape, dtype=bool)
     if mask is not None:
         if scipy.sparse.issparse(mask):
-            raise ValueError("expected mask to be a dense array, or hidden= a sparse matrix of hidden places; got a sparse mask")
+            raise ValueError("expected a dense mask, or hidden=, a sparse matrix of hidden places; got a sparse mask")
         marked = marked + scipy.sparse.csr_array(~check_mask(mask, kept.shape))
     if hidden is not None:
         marked = marked + check_hidden(hidden, kept.shape).astype(bool)
@@ -198,8 +217,8 @@ def check_hidden(hidden: Any, shape: tuple[int, ...]) -> Any:
     return scipy.sparse.csr_array(hidden)
 
 
-def with_nan(data: Data) -> np.ndarray:
-    """Return X in the user's form, with NaN for hidden entries."""
+def with_nan(data: Data) -> Any:
+    """Return X in the user's form, dense or SciPy's, with NaN for hidden entries."""
     return data.matrix.with_nan()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any, TypeAlias
 
 import jax
@@ -10,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .checks import require_positive, whole
-from .compressed import Compressed, Places
+from .compressed import Compressed, Places, is_sparse
 from .conjugacy import rate_shape, stated_of_V
 from .data import Data
 from .matrix import is_traced
@@ -23,7 +24,8 @@ Parameters: TypeAlias = dict[str, tuple[Any, Axes]]  # values and axes by name
 class Problem:
     """Data, priors and rank, prepared: everything that is given a Problem trusts its shapes and values.
 
-    data: in the precision that JAX is set to, X on the device unless it is sparse. Labels are dropped if the priors have no groups.
+    data: in the precision that JAX is set to, X on the device unless it is sparse. Labels are dropped if the priors
+        have no groups.
     priors: in the library's own families, hyperparameters with two axes, in the same precision.
     rank: K, from the priors' shapes if they fix it, else as given.
 
@@ -56,8 +58,9 @@ class Problem:
 
     @property
     def size(self) -> int:
-        """The number of entries of X."""
-        return self.data.num_features * self.data.num_samples
+        """The number of entries of X; of a sparse one those that are stored, and those of T and V."""
+        F, N = self.data.num_features, self.data.num_samples
+        return self.data.X.nnz + self.rank * (F + N) if is_sparse(self.data) else F * N
 
     def with_data(self, data: Data) -> Problem:
         """Return the same problem with other data of the same features, groups and precision, which are trusted."""
@@ -112,7 +115,10 @@ def _prepare(data: Data, priors: Priors, rank: int | None) -> tuple[Data, Priors
         require_positive(name, values)
     K = _rank(matrices, rank)
     _check_shapes(matrices, data, K)
-    return _cast(data), _cast(_two_axes(priors, data, K)), K
+    # Under a user's jit the labels of a sparse X stay concrete, because X is arranged on the host by them.
+    with jax.ensure_compile_time_eval() if is_sparse(data) else nullcontext():
+        cast = _cast(data)
+    return cast, _cast(_two_axes(priors, data, K)), K
 
 
 def has_counts(data: Data) -> bool:
@@ -198,8 +204,8 @@ def _cast(tree: Any) -> Any:
     dtype = jnp.result_type(float)
 
     def cast(x: Any) -> Any:
-        if isinstance(x, Compressed):  # stays on the host, where it is arranged for sweeps
-            return x.astype(dtype)
-        return x if isinstance(x, Places) else jnp.asarray(x if isinstance(x, jax.Array) else np.asarray(x, dtype), dtype)
+        if isinstance(x, Compressed | Places):  # stays on the host, where it is arranged for sweeps
+            return x.astype(dtype) if isinstance(x, Compressed) else x
+        return jnp.asarray(x if isinstance(x, jax.Array) else np.asarray(x, dtype), dtype)
 
     return jax.tree.map(cast, tree, is_leaf=lambda x: isinstance(x, (Compressed, Places)))

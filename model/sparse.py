@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse
 from scipy.special import xlogy
 
-from .compressed import Compressed, Places, refuse
+from .compressed import Compressed, Places
 from .types import Array
 
 CHUNK = 1 << 16  # nonzeros at a time, whose rows of T and V are gathered
@@ -43,6 +44,11 @@ class SparseMatrix(NamedTuple):
         """Return Σ x over observed entries."""
         return float(np.sum(self.stored(), dtype=float))
 
+    def sums(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return Σ x of every feature and of every sample."""
+        X = self.X.to_scipy().astype(float)
+        return np.asarray(X.sum(axis=1)), np.asarray(X.sum(axis=0))
+
     def mean(self) -> float:
         """Return the mean of the observed entries."""
         return self.total() / self.num_observed
@@ -72,32 +78,51 @@ class SparseMatrix(NamedTuple):
         parts += [] if self.mask is None else [self.mask.feature, self.mask.sample]
         checksum = zlib.crc32(f"sparse {self.shape}".encode())
         for part in parts:
-            checksum = zlib.crc32(np.ascontiguousarray(part).view(np.uint8), checksum)
+            checksum = zlib.crc32(np.ascontiguousarray(part).tobytes(), checksum)
         return checksum
 
-    def with_nan(self) -> NoReturn:
-        """Raise: X with NaN for hidden entries is dense."""
-        refuse("this", self.shape, self.X.dtype)
+    def with_nan(self) -> Any:
+        """Return X in SciPy's form, with NaN, which are stored, for hidden entries."""
+        return self.filled(np.full(len(self.hidden()[0]), np.nan))
+
+    def hidden(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the indices of hidden entries, of features and of samples."""
+        none = np.zeros(0, np.int32)
+        return (none, none) if self.mask is None else (np.asarray(self.mask.feature), np.asarray(self.mask.sample))
+
+    def filled(self, values: np.ndarray) -> Any:
+        """Return X, in SciPy's form, with these values at hidden entries, in the order of `hidden`."""
+        X = self.X.to_scipy().astype(float)
+        return X + type(X)(scipy.sparse.coo_array((values, self.hidden()), shape=self.shape))
+
+    def columns(self, samples: Array) -> np.ndarray:
+        """Return some samples as a dense array, with NaN for hidden entries."""
+        X, mask = self.take(np.atleast_1d(samples))
+        dense: np.ndarray = X.to_scipy().toarray().astype(float)
+        if mask is not None:
+            dense[np.asarray(mask.feature), np.asarray(mask.sample)] = np.nan
+        return dense[:, 0] if np.ndim(samples) == 0 else dense
+
+    def divergences(self, T: np.ndarray, V: np.ndarray) -> np.ndarray:
+        """Return KL(x ‖ TV) = Σ_ν x log(x/m) − x + m of every sample over observed entries."""
+        entries = self.X.to_scipy().tocoo()
+        feature, sample = entries.coords
+        totals: np.ndarray = T.sum(axis=0) @ V
+        for n, m in products(T, V, feature, sample):
+            x = np.asarray(entries.data[n], float)
+            totals += np.bincount(sample[n], xlogy(x, x) - xlogy(x, m) - x, len(totals))
+        for n, m in products(T, V, *self.hidden()):
+            totals -= np.bincount(self.hidden()[1][n], m, len(totals))
+        return np.asarray(np.maximum(totals, 0))
 
     def divergence(self, T: np.ndarray, V: np.ndarray) -> float:
-        """Return KL(X ‖ TV) = Σ x log(x/m) − x + m over observed entries."""
-        everywhere = float(T.sum(axis=0) @ V.sum(axis=1)) - self.total()
-        near = sum(float((xlogy(x, x) - xlogy(x, m)).sum()) for x, m in self._pairs(T, V))
-        if self.mask is None:
-            return near + everywhere
-        return near + everywhere - sum(m.sum() for m in products(T, V, self.mask.feature, self.mask.sample))
-
-    def _pairs(self, T: np.ndarray, V: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield nonzero entries of X and the same entries of TV, some at a time."""
-        entries = self.X.to_scipy().tocoo()
-        means = products(T, V, *entries.coords)
-        for n, m in enumerate(means):
-            yield np.asarray(entries.data[n * CHUNK : (n + 1) * CHUNK], float), m
+        """Return KL(X ‖ TV) over observed entries."""
+        return float(self.divergences(T, V).sum())
 
 
-def products(T: np.ndarray, V: np.ndarray, feature: Array, sample: Array) -> Iterator[np.ndarray]:
-    """Yield (TV)_ντ at these places, some at a time."""
+def products(T: np.ndarray, V: np.ndarray, feature: Array, sample: Array) -> Iterator[tuple[slice, np.ndarray]]:
+    """Yield (TV)_ντ at these places, some of them at a time, and which."""
     across = np.ascontiguousarray(V.T)
     for n in range(0, len(feature), CHUNK):
-        chosen = slice(n, n + CHUNK)
-        yield np.einsum("ek,ek->e", T[np.asarray(feature[chosen])], across[np.asarray(sample[chosen])])
+        some = slice(n, n + CHUNK)
+        yield some, np.einsum("ek,ek->e", T[np.asarray(feature[some])], across[np.asarray(sample[some])])

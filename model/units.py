@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import ArrayLike
 
 from .checks import whole
@@ -88,11 +89,20 @@ def unit_of(X: Array, mean: float = 128.0) -> float:
     """
     if isinstance(mean, bool) or not isinstance(mean, (int, float, np.number)) or not 0 < mean < np.inf:
         raise ValueError(f"expected the mean to be a positive number of counts; got {mean!r}")
+    if scipy.sparse.issparse(X):
+        array, number = X.tocsr().data.astype(float), X.shape[0] * X.shape[1]
+        _check_sign(array)
+        size = np.nansum(array) / max(1, number - np.isnan(array).sum())
+        return float(mean / size) if size > 0 else 1.0
     array = np.ma.filled(np.ma.asarray(X).astype(float), np.nan) if np.ma.isMaskedArray(X) else np.asarray(X, float)
-    if (array < 0).any():
-        raise ValueError(f"expected X to be nonnegative; got {array[array < 0][0]}")
+    _check_sign(array)
     size = np.mean(array, where=~np.isnan(array)) if array.size and not np.isnan(array).all() else 0.0
     return float(mean / size) if size > 0 else 1.0
+
+
+def _check_sign(array: np.ndarray) -> None:
+    if (array < 0).any():
+        raise ValueError(f"expected X to be nonnegative; got {array[array < 0][0]}")
 
 
 def matching(data: Data, dictionary: Any, rank: int) -> Gamma:

@@ -72,3 +72,19 @@ def made(kind):
     """A `Fit` with such factors."""
     bound = {"gamma": "augmented", "point": "log_joint"}.get(kind, "collapsed")
     return Fit(posterior(kind), np.linspace(-90.0, -80.0, 7), 7, True, "Made by hand.", bound)
+
+
+def compilations(run):
+    """Return how many programs XLA compiled during a call."""
+    count = []
+
+    def listen(event, duration, **_):
+        if "backend_compile" in event:
+            count.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        run()
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+    return len(count)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_non_negative, column_or_1d
@@ -101,7 +102,8 @@ def unmasked(X: Any) -> Any:
 
 def check_nonnegative(X: NDArray[Any]) -> None:
     """Raise as scikit-learn does for negative entries, which it would not find in data that contain NaN."""
-    seen = X[~np.isnan(X)]
+    values: Any = X.data if scipy.sparse.issparse(X) else X
+    seen = values[~np.isnan(values)]
     if seen.size:
         check_non_negative(seen, "GroupSparseNMF (input X)")
 

@@ -10,11 +10,13 @@ from typing import Any
 
 import numpy as np
 import scipy.optimize
+import scipy.sparse.linalg
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import lapack
 from threadpoolctl import ThreadpoolController
 
 PATIENCE = 3  # exchanges of all infeasible variables that may fail to lower their number, before single ones
+FEW = 256  # columns of a sparse X with missing rows that are made dense at once
 COMBINED = ("vote", "cosine", "blend")  # ways in which `combine` joins several restarts
 
 
@@ -28,14 +30,16 @@ def nnls(T: ArrayLike, X: ArrayLike) -> NDArray[np.float64]:
 
     Args:
         T: features × components, the dictionary.
-        X: features × columns, the samples to project. Rows that are NaN are left out of a column's problem; columns
-            with the same missing rows are solved together.
+        X: features × columns, the samples to project, dense or sparse. Rows that are NaN are left out of a column's
+            problem; columns with the same missing rows are solved together.
 
     Returns components × columns, 0 for a column of NaN alone.
 
     >>> nnls([[1.0, 0.0], [0.0, 2.0]], [[3.0, -1.0], [4.0, 4.0]]).tolist()
     [[3.0, 0.0], [2.0, 2.0]]
     """
+    if scipy.sparse.issparse(X):
+        return _sparse_nnls(_matrix("T", T), X)
     T, X = _matrix("T", T), _matrix("X", X, nan=True)
     if T.shape[0] != X.shape[0]:
         raise ValueError(f"expected T and X with the same number of features; got {T.shape[0]} and {X.shape[0]}")
@@ -51,15 +55,38 @@ def nnls(T: ArrayLike, X: ArrayLike) -> NDArray[np.float64]:
         return V
     T_unit, X_unit = (np.abs(matrix).max(initial=0) or 1.0 for matrix in (T, X))  # squares stay within the range
     T, X = T / T_unit, X / X_unit
+    return _solve_all(T, X, np.linalg.norm(X, axis=0), X_unit / T_unit)
+
+
+def _sparse_nnls(T: NDArray[np.float64], X: Any) -> NDArray[np.float64]:
+    """Solve the columns of a sparse X; those with NaN, which are stored, are made dense some at a time."""
+    if T.shape[0] != X.shape[0]:
+        raise ValueError(f"expected T and X with the same number of features; got {T.shape[0]} and {X.shape[0]}")
+    X = scipy.sparse.csc_array(X, dtype=float)
+    unknown = np.repeat(np.arange(X.shape[1]), np.diff(X.indptr))[np.isnan(X.data)]
+    V = np.zeros((T.shape[1], X.shape[1]))
+    whole, partial = np.setdiff1d(np.arange(X.shape[1]), unknown), np.unique(unknown)
+    for n in range(0, len(partial), FEW):
+        V[:, partial[n : n + FEW]] = nnls(T, X[:, partial[n : n + FEW]].toarray())
+    if len(whole):
+        rest = X if len(partial) == 0 else X[:, whole]
+        T_unit, X_unit = (np.abs(values).max(initial=0) or 1.0 for values in (T, rest.data))
+        rest = rest / X_unit
+        V[:, whole] = _solve_all(T / T_unit, rest, scipy.sparse.linalg.norm(rest, axis=0), X_unit / T_unit)
+    return V
+
+
+def _solve_all(T: NDArray[np.float64], X: Any, lengths: NDArray[np.float64], unit: float) -> NDArray[np.float64]:
+    """Solve all columns of X, dense or sparse, whose lengths are given; return `unit` times the solutions."""
     with _one_thread():  # these factorisations are too small to share among threads
         G = T.T @ T
-        t, x = _positive(np.sqrt(np.diag(G))), _positive(np.linalg.norm(X, axis=0))
+        t, x = _positive(np.sqrt(np.diag(G))), _positive(lengths)
         V, arrived = _pivot(G / np.outer(t, t), (T.T @ X) / np.outer(t, x))
         if not arrived.all():  # ‖x − Tv‖² = ‖Qᵀx − Rv‖² + a constant: the problems shrink from F rows to at most K
             Q, R = np.linalg.qr(T / t)
             for tau in np.flatnonzero(~arrived):
-                V[:, tau] = scipy.optimize.nnls(R, Q.T @ X[:, tau] / x[tau], maxiter=30 * len(V))[0]
-    return V * (X_unit / T_unit * x / t[:, None])
+                V[:, tau] = scipy.optimize.nnls(R, Q.T @ X[:, [tau]].sum(axis=1) / x[tau], maxiter=30 * len(V))[0]
+    return V * (unit * x / t[:, None])
 
 
 @functools.cache

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import scipy.sparse.linalg
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 from sklearn.neighbors import NearestNeighbors
@@ -102,11 +103,11 @@ def spread(graph: csr_array, labels: NDArray[np.int64], num_classes: int, alpha:
     return shares
 
 
-def views(X: ArrayLike, dictionaries: Sequence[ArrayLike], samples: float = 1 / 3) -> NDArray[np.float64]:
+def views(X: ArrayLike, dictionaries: Sequence[ArrayLike], samples: float = 1 / 3) -> Any:
     """Map samples to points whose inner products are mean cosines of coefficients, of their roots and of the samples.
 
     Args:
-        X: features × samples; missing entries are imputed by the dictionaries' reconstructions.
+        X: features × samples, dense or sparse; missing entries are imputed by the dictionaries' reconstructions.
         dictionaries: each features × components.
         samples: the weight of the cosine of samples; coefficients by every dictionary, and their roots, share the rest.
 
@@ -117,22 +118,43 @@ def views(X: ArrayLike, dictionaries: Sequence[ArrayLike], samples: float = 1 / 
     coefficients = [nnls(T, X) for T in dictionaries]
     parts = [unit(part) for V in coefficients for part in (V, np.sqrt(V))]
     points = [np.sqrt((1 - samples) / len(parts)) * part for part in parts]
+    if scipy.sparse.issparse(X):
+        return _sparse_views(X, dictionaries, coefficients, np.vstack(points), samples)
     if samples > 0:
         guess = np.mean([np.asarray(T) @ V for T, V in zip(dictionaries, coefficients, strict=True)], axis=0)
         points.append(np.sqrt(samples) * unit(np.where(np.isnan(X), guess, X)))
     return np.vstack(points).T
 
 
-def affinities(points: NDArray[Any], neighbours: int) -> csr_array:
+def _sparse_views(X: Any, dictionaries: Any, coefficients: Any, points: NDArray[Any], samples: float) -> Any:
+    """Return the points of `views`, of which the samples themselves stay sparse."""
+    if samples == 0:
+        return points.T
+    X = scipy.sparse.csc_array(X, dtype=float)
+    column = np.repeat(np.arange(X.shape[1]), np.diff(X.indptr))
+    missing = np.isnan(X.data)
+    places = X.indices[missing], column[missing]
+    guesses = [
+        np.einsum("ek,ek->e", np.asarray(T)[places[0]], V.T[places[1]])
+        for T, V in zip(dictionaries, coefficients, strict=True)
+    ]
+    X = X.copy()
+    X.data[missing] = np.mean(guesses, axis=0)
+    lengths = scipy.sparse.linalg.norm(X, axis=0)
+    X.data *= np.sqrt(samples) / np.where(lengths > 0, lengths, 1)[column]
+    return scipy.sparse.hstack([scipy.sparse.csr_array(points.T), X.T], format="csr")
+
+
+def affinities(points: Any, neighbours: int) -> csr_array:
     """Return w_στ = exp(−d²_στ / (r_σ r_τ)) if σ or τ is among the other's nearest neighbours, else 0.
 
     r_τ is the distance from τ to the last of its nearest neighbours.
 
     Args:
-        points: samples × coordinates.
+        points: samples × coordinates, dense or sparse.
         neighbours: number of nearest neighbours of each sample, at most all the others.
     """
-    N = len(points)
+    N = points.shape[0]
     if N < 2:
         raise ValueError(f"expected at least 2 samples; got {N}")
     n = min(neighbours, N - 1)

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 FILES = """\
 FILE holds a matrix, features × samples: .npy, .npz (one array, or the one called X), .csv or .tsv. In the last two, the
-first row and column may name samples and features. Labels are .npy, .npz, or text with one label per line, which may
+first row and column may name samples and features. Sparse matrices, which stay sparse, are .mtx, .mtx.gz, or .npz by
+scipy.sparse.save_npz. Labels are .npy, .npz, or text with one label per line, which may
 begin with a line that says label, group or class. NaN, empty cells and NA stand for missing entries and for unlabelled
 samples, whose labels are learned; at the end of a file of labels write NA, as trailing empty lines are ignored."""
 # An option that is left out stays None, and then the library's own default holds (gsnmf.model.defaults,
@@ -38,7 +39,7 @@ def add_problem(
         init: the command's default initialisation of T and V, for the help.
         several: whether the command takes several numbers of components to compare.
     """
-    shape = "features × samples: npy, npz, csv or tsv"
+    shape = "features × samples: npy, npz, csv, tsv or mtx"
     if optional:
         parser.add_argument(
             "file", type=Path, nargs="?", metavar="FILE", help=f"{shape} (default: a draw from the model)"

@@ -7,13 +7,14 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+import scipy.sparse
 from numpy.typing import NDArray
 
 from ..inference import Fit, cavi
-from ..inference.results import match, problem_of
+from ..inference.results import match, other_data, problem_of
 from ..model import Data, Gamma, Problem
+from ..model.compressed import is_sparse
 from ..model.conjugacy import require_closed_forms
-from ..model.missing import fingerprint
 from .summary import RANKED
 
 TOLERANCE = 1e-4  # relative, between a fit's last bound and its bound on these data: rounding in single precision
@@ -63,22 +64,28 @@ def check_model(name: Any, some: Any, data: Data) -> list[Candidate]:
     sound = [fit for fit in some if np.isfinite(fit.elbo[-1])]
     if not sound:
         raise ValueError(f"expected a finite bound for {name!r}; got {some[0].elbo[-1]}: {some[0].message}")
-    mark = fingerprint(data)
-    data = data._replace(X=jax.device_put(np.asarray(data.X, jax.numpy.result_type(float))))  # once for all problems
-    return [_candidate(name, fit, data, mark) for fit in sound]
+    dtype = jax.numpy.result_type(float)  # once for all problems
+    cast = data._replace(X=data.X.astype(dtype) if is_sparse(data) else jax.device_put(np.asarray(data.X, dtype)))
+    return [_candidate(name, fit, cast, other_data(fit, data)) for fit in sound]
 
 
-def _candidate(name: Any, fit: Fit, data: Data, mark: int) -> Candidate:
-    """Return the fit with its problem and augmented bound, NaN without one; raise unless it is of these data."""
+def _candidate(name: Any, fit: Fit, data: Data, difference: str | None) -> Candidate:
+    """Return the fit with its problem and augmented bound, NaN without one; raise unless it is of these data.
+
+    Args:
+        name: of the model.
+        fit: of it.
+        data: in the precision that JAX is set to.
+        difference: of the data, in words, as from `other_data`.
+    """
     try:
         problem = problem_of(fit, data)
         match(fit.posterior, problem, tuple)
     except ValueError as error:
         raise ValueError(f"expected fits of these data; got for {name!r}: {error}") from None
-    if fit.data not in (None, mark):
+    if difference is not None:
         raise ValueError(
-            f"expected fits of these data, with the same entries held out (checksum {mark}); "
-            f"got a fit of other data (checksum {fit.data}) for {name!r}"
+            f"expected the data of the fits, with the same entries held out; got {difference} for {name!r}"
         )
     if not is_gamma(fit):
         return Candidate(fit, problem, float("nan"))
@@ -132,6 +139,10 @@ def check_by(by: str, data: Data, loo: bool) -> None:
         raise ValueError(f"expected two entries or more held out, hide(data, share), for by='held_out'; got {got}")
     if by == "loo" and not loo:
         raise ValueError("expected loo=True for by='loo'; got loo=False")
+    if (loo or by == "conditional_loo") and is_sparse(data):
+        raise ValueError(
+            f"expected loo=False for a sparse X, of which no samples are left out; got loo={loo}, by={by!r}"
+        )
     if (loo or by == "conditional_loo") and data.num_samples < 2:
         raise ValueError(f"expected two samples or more to leave one out, or loo=False; got {data.num_samples}")
 
@@ -154,7 +165,8 @@ def check_test(test: Any, labels: Any, data: Data) -> Trial | None:
             "expected labels, one per sample, as the data have unlabelled or multi-label samples; got labels=None"
         )
     known = data.names.group[np.asarray(data.membership).argmax(axis=1)] if labels is None else np.asarray(labels)
-    new, new_labels = np.asarray(test[0]), np.atleast_1d(test[1])
+    new = test[0] if scipy.sparse.issparse(test[0]) else np.asarray(test[0])
+    new_labels = np.atleast_1d(test[1])
     wanted = (data.num_samples,), (data.num_features, len(new_labels))
     if (known.shape, new.shape) != wanted:
         raise ValueError(f"expected labels and new X of shapes {wanted}; got {known.shape} and {new.shape}")

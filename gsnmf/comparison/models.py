@@ -22,6 +22,7 @@ from ..inference.diagnostics import estimate, log_weights
 from ..inference.leave_one_out import FEWEST, MAX_K
 from ..inference.results import divergence
 from ..inference.starts import check_key
+from ..inference.warning import quiet
 from ..model import Data, Gamma, GroupSparse
 from ..model.checks import whole
 from ..model.conjugacy import require_closed_forms
@@ -146,7 +147,8 @@ def _leave_samples_out(one: Candidate, draws: dict[str, Any], terms: dict[str, N
         terms["loo"] = np.full(one.problem.data.num_samples, np.nan)
         return {"loo_worst_k": np.nan, "loo_bad_k": np.nan}
     num = max(FEWEST, min(draws["num_samples"], MOST))
-    found = leave_one_out(one.fit, one.problem, key=draws["key"], num_samples=num)
+    with quiet():  # the table has k̂
+        found = leave_one_out(one.fit, one.problem, key=draws["key"], num_samples=num)
     terms["loo"] = len(found.elpd) * found.elpd  # whose mean is the sum
     return {"loo_worst_k": found.pareto_k.max(), "loo_bad_k": int(found.unreliable.sum())}
 

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from ..inference import LinearResponse
-from ..inference.linear_response import Statistic
+from ..inference.statistics import Statistic
 from .axes import new_axes
 
 DISTINCT = 4  # values of a hyperparameter that have a row each; of more, single entries have

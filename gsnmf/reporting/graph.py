@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 from numpyro.infer.inspect import get_model_relations
 
-from ..model import Data, Gamma, Priors, group_sparse_nmf
+from ..model import Data, Gamma, Priors, Problem, group_sparse_nmf
+from ..model.compressed import is_sparse
 from ..model.distributions import unexpanded
 from ..model.priors import Given, canonical
 from .markup import Html, number, tag
@@ -47,7 +49,15 @@ class Graph(NamedTuple):
 
 def model_graph(data: Data, priors: Priors, rank: int) -> Graph:
     """Return the graph of the NumPyro model of these data and priors."""
-    found = get_model_relations(group_sparse_nmf, (data, priors, rank))
+    problem = Problem(data, priors, rank)
+
+    def model() -> Any:
+        if not is_sparse(data):
+            return group_sparse_nmf(problem)
+        X = jnp.zeros(data.X.shape, problem.dtype)  # only its shape counts: nothing is computed
+        return group_sparse_nmf(problem.with_data(problem.data._replace(X=X, mask=None)))
+
+    found = get_model_relations(model)
     plates: dict[str, list[str]] = {}
     for name, sites in found["plate_sample"].items():  # NumPyro has a plate twice if it is entered twice
         plates.setdefault(name.split("__CLONE")[0], []).extend(sites)

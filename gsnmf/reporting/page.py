@@ -16,9 +16,8 @@ import numpy as np
 from ..files import PathLike
 from ..images.preprocessing import pixels_of
 from ..inference import Fit, psis
-from ..inference.results import priors_of, rank_of
+from ..inference.results import priors_of, rank_of, require_own_data
 from ..model import Data, Priors
-from ..model.missing import fingerprint
 from . import components, samples, sections
 from .charts import trace
 from .markup import Html, embed, escape, percent, tag
@@ -86,10 +85,11 @@ def _check(fit: Any, data: Any) -> None:
     if not isinstance(data, Data):
         raise ValueError(f"expected Data, as made by as_data(X, groups); got {type(data).__name__}")
     T, V = (np.asarray(q.mean) for q in fit.posterior[:2])
-    if data.X.shape != (len(T), V.shape[1]) or fit.data not in (None, fingerprint(data)):
+    if data.X.shape != (len(T), V.shape[1]):
         raise ValueError(
             f"expected the data of the fit, {len(T)} features × {V.shape[1]} samples; got data of shape {data.X.shape}"
         )
+    require_own_data(fit, data)
     if not (np.isfinite(T).all() and np.isfinite(V).all()):
         raise ValueError(f"expected a fit whose factors are finite; got a failed fit: {fit.message}")
 
@@ -144,9 +144,14 @@ def _body(s: Summary, pixels: Any, seconds: float | None, khat: float | None) ->
         "trace": points,
         "heat": shades,
         "lam": rates,
-        "light": pictures is not None and bool(np.nanmean(s.X == 0) < LIGHT),
+        "light": pictures is not None and _zeros(s) < LIGHT,
     }
     return {"links": escape(links), "body": escape([drawn, *body]), "data": embed(numbers)}
+
+
+def _zeros(s: Summary) -> float:
+    """Return the proportion of zeros among observed entries."""
+    return 1 - np.count_nonzero(s.data.matrix.stored()) / s.data.num_observed
 
 
 def _components(s: Summary, pictures: components.Pictures, lam: Html | None, canvas: Html) -> list[Any]:

@@ -63,7 +63,7 @@ def _head(s: Summary, n: int, worst: bool) -> Html:
 
 
 def _pair(s: Summary, n: int, pictures_of: Any, pictures: NDArray[np.floating], worst: bool) -> Html:
-    x, m = pictures_of(np.stack([s.X[:, n], s.rebuilt[:, n]], axis=1))
+    x, m = pictures_of(np.stack(s.shown(n), axis=1))
     top = float(np.nanmax(x)) if np.isfinite(x).any() else float(np.nanmax(m))
     name = s.data.names.sample[n]
     pair = [
@@ -87,7 +87,7 @@ def _pair(s: Summary, n: int, pictures_of: Any, pictures: NDArray[np.floating], 
 
 
 def _bars(s: Summary, n: int, worst: bool) -> Html:
-    x, m = s.X[:, n], s.rebuilt[:, n]
+    x, m = s.shown(n)
     best = np.argsort(-np.nan_to_num(np.maximum(x, m), nan=-1.0), kind="stable")[: min(8, len(x))]
     top = float(np.nanmax(np.maximum(np.nan_to_num(x[best]), m[best]))) or 1.0
     rows = []

@@ -6,7 +6,6 @@ from importlib.metadata import version
 from typing import Any
 
 import numpy as np
-from scipy.special import kl_div
 
 from .. import __version__
 from ..inference.results import divergence
@@ -59,25 +58,27 @@ def unit(s: Summary) -> str:
 def data_section(s: Summary) -> list[Html]:
     """Return the section about the data: sizes, zeros, missing entries, a histogram, and sizes of groups."""
     d = s.data
-    seen = s.X[~np.isnan(s.X)]
-    missing = s.X.size - len(seen)
+    matrix, size = d.matrix, d.num_features * d.num_samples
+    stored = np.asarray(matrix.stored(), float)
+    above, missing = stored[stored > 0], size - d.num_observed
+    least = 0.0 if len(above) < d.num_observed else float(above.min())
     kind = "whole numbers" if has_counts(d) else "with fractions"
     held = "" if d.held_out is None else f", of which {len(d.held_out):,} are known and held out"
     rows = [
         ("Features", f"{d.num_features:,}"),
         ("Samples", f"{d.num_samples:,}"),
         ("Classes", d.num_groups or "none"),
-        ("Zeros", percent((seen == 0).mean())),
-        ("Missing entries", f"{missing:,} ({percent(missing / s.X.size)}){held}" if missing else "none"),
-        ("Values", f"{kind}, {number(seen.min())} to {number(seen.max())}"),
-        ("Mean, total", f"{number(seen.mean())}, {number(seen.sum())}"),
+        ("Zeros", percent(1 - len(above) / d.num_observed)),
+        ("Missing entries", f"{missing:,} ({percent(missing / size)}){held}" if missing else "none"),
+        ("Values", f"{kind}, {number(least)} to {number(matrix.largest())}"),
+        ("Mean, total", f"{number(matrix.mean())}, {number(matrix.total())}"),
     ]
     if d.labels is not None:
         several = 0 if d.labels.several is None else int(np.sum(d.labels.several))
         rows.append(("Labels", f"{int((~d.known).sum()):,} unlabelled samples, {several:,} multi-label samples"))
     parts = [
         tag("div", facts(rows, "The data"), class_="panel"),
-        _figure(histogram(seen), "Histogram of the entries; zeros, counted in the table, are left out."),
+        _figure(histogram(above), "Histogram of the entries; zeros, counted in the table, are left out."),
     ]
     if d.num_groups:
         known = np.asarray(d.membership)[d.known]
@@ -158,10 +159,11 @@ def fit_section(s: Summary, chart: Html, seconds: float | None, khat: float | No
 
 def _relative_to_rank_one(s: Summary, misfit: float) -> str:
     """Compare the misfit with the best table of rank one, products of row and column sums; empty with a mask."""
-    if s.data.mask is not None or not s.X.sum():
+    matrix = s.data.matrix
+    if s.data.mask is not None or not matrix.total():
         return ""
-    plain = np.outer(s.X.sum(axis=1), s.X.sum(axis=0)) / s.X.sum()
-    base = float(kl_div(s.X, plain).sum())
+    rows, columns = matrix.sums()
+    base = matrix.divergence(rows[:, None], columns[None, :] / matrix.total())
     return f", {percent(misfit / base)} of that of the best fit of rank one" if base > 0 else ""
 
 

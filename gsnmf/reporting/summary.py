@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaincinv, kl_div, ndtri
+from scipy.special import gammaincinv, ndtri
 
 from ..classification.projection import leave_one_out, nnls
 from ..drawing.plots import component_order, mean_by_group
 from ..inference import Fit, in_use
 from ..inference.families import Correlated, LogNormal
 from ..model import Data, Gamma, Priors
-from ..model.missing import with_nan
 from ..model.priors import canonical
 
 if TYPE_CHECKING:
@@ -53,8 +52,6 @@ class Summary(NamedTuple):
     """A fit in numbers.
 
     T, V: E[T], features × components, and E[V], components × samples.
-    rebuilt: E[T] E[V], features × samples.
-    X: the data, with NaN where entries are missing or held out.
     membership: samples × groups, probabilities for unlabelled samples; None without groups.
     means: groups × components, mean coefficients; None without groups.
     home: the group in which each component is most active; None without groups.
@@ -72,8 +69,6 @@ class Summary(NamedTuple):
     priors: Priors | None
     T: NDArray[np.float64]
     V: NDArray[np.float64]
-    rebuilt: NDArray[np.float64]
-    X: NDArray[np.float64]
     membership: NDArray[np.float64] | None
     means: NDArray[np.float64] | None
     home: NDArray[np.intp] | None
@@ -107,6 +102,10 @@ class Summary(NamedTuple):
         """Return the interval of a proportion (see `Widths`), if it is known."""
         return None if self.widths is None else self.widths.found.get(key)
 
+    def shown(self, sample: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return a sample, with NaN where entries are missing or held out, and its reconstruction E[T] E[V]."""
+        return np.asarray(self.data.matrix.columns(sample), float), self.T @ self.V[:, sample]
+
     def top_features(self, component: int, most: int = 8) -> NDArray[np.intp]:
         """Return the features with the largest E[t] of a component."""
         return np.argsort(-self.T[:, component], kind="stable")[:most]
@@ -134,7 +133,6 @@ def summarise(fit: Fit, data: Data, priors: Priors | None) -> Summary:
         membership = np.asarray(data.membership if z is None else z, float)
         means = mean_by_group(V, membership)
         home, orders = means.argmax(axis=0), {"class": component_order(V, membership).tolist()} | orders
-    X, rebuilt = np.asarray(with_nan(data), float), T @ V
     lam = fit.posterior.lam
     family = None if priors is None else canonical(priors).coefficients
     axes = ("component", "group") if family is None else family.axes
@@ -144,15 +142,13 @@ def summarise(fit: Fit, data: Data, priors: Priors | None) -> Summary:
         priors=priors,
         T=T,
         V=V,
-        rebuilt=rebuilt,
-        X=X,
         membership=membership,
         means=means,
         home=home,
         share=sizes / (sizes.sum() or 1),
         used=in_use(fit.posterior, data),
         orders=orders,
-        misfit=np.nansum(kl_div(X, rebuilt), axis=0),
+        misfit=data.matrix.divergences(T, V),
         lam=None if lam is None else interval(lam),
         lam_axes=axes,
     )
@@ -194,12 +190,12 @@ def guesses(s: Summary, most: int = MOST) -> Guesses | None:
     several = np.zeros(s.data.num_samples, bool)
     if labels is not None and labels.several is not None:
         several = np.asarray(labels.several, bool)
-    able = np.flatnonzero(s.data.known & ~several & ~np.isnan(s.X).all(axis=0))
+    able = np.flatnonzero(s.data.known & ~several & (s.data.matrix.observed_counts(0) > 0))
     chosen = np.sort(np.random.default_rng(0).permutation(able)[:most])
     truth = np.asarray(s.data.membership).argmax(axis=1)[chosen]
     if len(np.unique(truth)) < 2:
         return None
-    found = leave_one_out(nnls(s.T, s.X[:, chosen]), truth)
+    found = leave_one_out(nnls(s.T, s.data.matrix.columns(chosen)), truth)
     C = s.data.num_groups
     matrix = np.bincount(truth * C + found, minlength=C * C).reshape(C, C)
     return Guesses(matrix, len(chosen), len(able))

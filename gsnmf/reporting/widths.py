@@ -80,6 +80,8 @@ def find_widths(s: Summary, features: Sequence[tuple[int, int]], samples: Sequen
     factors = s.fit.posterior.sites.values()
     if s.fit.bound == "log_joint" or not all(isinstance(q, Gamma) for q in factors):
         return none("linear response needs Gamma factors")
+    if s.data.num_unlabelled > 0:  # by conjugate gradients, which take long to compile there
+        return none("with unlabelled samples they would take long; `linear_response` has single ones")
     try:
         response = linear_response(s.fit, s.data, s.priors)  # prepares and checks, no more
         if too_much(response, len(features) + len(samples) + s.rank):

@@ -4,7 +4,7 @@ A kernel knows rows and columns only: samples are rows where there are more of t
 sparse matrix comes as in scipy.sparse.csr_array: `indptr`, `indices` and `values` (its `data`).
 
 They work under `jit`, in loops and in `shard_map`, one sample after another under `vmap`, and on CPUs only; results do
-not depend on the number of threads. They have no derivatives.
+not depend on the number of threads. They have no derivatives. Without a library, they raise a RuntimeError.
 """
 
 from __future__ import annotations
@@ -19,7 +19,18 @@ import numpy as np
 from ...model.types import Array
 from .library import describe, is_available, load
 
-__all__ = ["Sums", "allocate", "describe", "is_available", "row_pointers"]
+__all__ = [
+    "Sums",
+    "allocate",
+    "describe",
+    "digamma",
+    "exp_digamma",
+    "gammaln",
+    "is_available",
+    "log_entropy",
+    "row_pointers",
+    "thin",
+]
 
 
 class Sums(NamedTuple):
@@ -68,6 +79,63 @@ def allocate(
     return Sums(*_call("allocate", shapes, values.dtype, indptr, indices, values, log_rows, log_columns, *optional))
 
 
+def thin(key: Array, indptr: Array, indices: Array, values: Array, rows: Array, columns: Array) -> tuple[Array, Array]:
+    """Draw S, counts split among the components in proportion to t v, and return its sums over columns and over rows.
+
+    The same key gives the same draws whatever the number of threads, but others than `thinning.thin`.
+
+    Args:
+        key: a JAX key.
+        indptr: as in `allocate`.
+        indices: as in `allocate`.
+        values: the counts, whole numbers.
+        rows: the factor of the rows, rows × components.
+        columns: the factor of the columns, columns × components.
+
+    >>> if is_available():
+    ...     S = thin(jax.random.key(0), np.array([0, 2]), np.array([0, 1], np.int32), jnp.array([3.0, 1.0]),
+    ...              jnp.ones((1, 2)), jnp.ones((2, 2)))
+    ...     print(S[0].sum(), S[1].sum(axis=1))
+    4.0 [3. 1.]
+    """
+    values, rows, columns = _same_dtype(values, rows, columns)
+    indptr = _checked(indptr, indices, values)
+    if rows.shape != (indptr.shape[0] - 1, columns.shape[1]):
+        raise ValueError(
+            f"expected {indptr.shape[0] - 1} rows and as many components in rows and columns; "
+            f"got {rows.shape} and {columns.shape}"
+        )
+    words = jax.random.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key
+    S_rows, S_columns = _call(
+        "thin", (rows.shape, columns.shape), values.dtype, words, indptr, indices, values, rows, columns
+    )
+    return S_rows, S_columns
+
+
+def digamma(x: Array) -> Array:
+    """Return ψ(x) of a large array of positive numbers.
+
+    >>> round(float(digamma(jnp.ones(1))[0]), 4) if is_available() else -0.5772
+    -0.5772
+    """
+    return _elementwise("digamma", x)
+
+
+def exp_digamma(x: Array) -> Array:
+    """Return exp ψ(x) of a large array of positive numbers: exp E[log y] of y ~ Gamma(x, 1)."""
+    return _elementwise("exp_digamma", x)
+
+
+def gammaln(x: Array) -> Array:
+    """Return log Γ(x) of a large array of positive numbers."""
+    return _elementwise("gammaln", x)
+
+
+def log_entropy(x: Array) -> Array:
+    """Return x + log Γ(x) − x ψ(x) of a large array of positive numbers: see `model.special.log_entropy`."""
+    return _elementwise("log_entropy", x)
+
+
 def row_pointers(indptr: np.ndarray) -> np.ndarray:
     """Return the row pointers of a CSR matrix as the kernels take them, whether or not JAX has integers of 64 bits.
 
@@ -78,6 +146,12 @@ def row_pointers(indptr: np.ndarray) -> np.ndarray:
     """
     indptr = np.ascontiguousarray(indptr, np.int64)
     return indptr.astype(np.int32) if indptr[-1] < 2**31 else indptr.view(np.int32).reshape(-1, 2)
+
+
+def _elementwise(kernel: str, x: Array) -> Array:
+    (x,) = _same_dtype(x)
+    (value,) = _call(kernel, ((x.size,),), x.dtype, x.reshape(-1))
+    return value.reshape(x.shape)
 
 
 def _same_dtype(*arrays: Array) -> tuple[Array, ...]:
@@ -104,6 +178,6 @@ def _call(kernel: str, shapes: tuple[tuple[int, ...], ...], dtype: np.dtype, *ar
     library = load()
     if not library.level:
         raise RuntimeError(f"expected a compiled kernel; got none: {library.reason}")
-    name = f"gsnmf_{kernel}_{'f32' if dtype == np.float32 else 'f64'}"
+    name = f"gsnmf_{kernel}_{'f32' if dtype == np.float32 else 'f64'}_{library.level}"
     like = [jax.ShapeDtypeStruct(shape, dtype) for shape in shapes]  # type: ignore[no-untyped-call] # not typed in JAX
     return jax.ffi.ffi_call(name, like, vmap_method="sequential")(*arrays)

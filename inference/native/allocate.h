@@ -12,7 +12,7 @@
 
 namespace LEVEL {
 
-constexpr int kChunk = 256;  // entries whose logarithms are taken at once
+constexpr int kChunk = 16;  // entries whose divisions and logarithms are done at once
 constexpr int kAhead = 6;    // entries between the one that is read and the one that is fetched
 
 template <class T>
@@ -28,98 +28,130 @@ struct Allocation {
 template <class T>
 INLINE T exp_scaled(const T* x, int64_t K, int64_t width, T* g) {
   constexpr int W = kLanes<T>;
-  Vec<T> top = fill<T>(-std::numeric_limits<T>::infinity());
-  int64_t k = 0;
-  for (; k + W <= K; k += W) top = max<T>(top, load<T>(x + k));
+  constexpr T none = -std::numeric_limits<T>::infinity();
+  int64_t whole = K / W * W;
+  Vec<T> rest = load_some<T>(x + whole, K - whole, none), top = rest;
+  for (int64_t k = 0; k < whole; k += W) top = max<T>(top, load<T>(x + k));
   T shift = largest<T>(top);
-  for (; k < K; k++) shift = shift < x[k] ? x[k] : shift;
-  for (k = 0; k + W <= K; k += W) store<T>(g + k, exp<T>(load<T>(x + k) - shift));
-  if (k < width) {
-    T rest[W];
-    for (int i = 0; i < W; i++) rest[i] = k + i < K ? x[k + i] - shift : -std::numeric_limits<T>::infinity();
-    store<T>(g + k, exp<T>(load<T>(rest)));
-  }
+  for (int64_t k = 0; k < whole; k += W) store<T>(g + k, exp<T>(load<T>(x + k) - shift));
+  if (whole < width) store<T>(g + whole, exp<T>(rest - shift));
   return shift;
 }
 
-// Adds ξ g_col to `row` and ξ w g_row to Σ_col for `count` entries, and writes ξ. N: vectors in a row; 0 if not fixed.
+// Rows of a fixed number of vectors stay in registers while the entries of a row of X pass by; N = 0: of any number.
 template <class T, int N>
-INLINE void entries(const Allocation<T>& a, T* sums, const int32_t* indices, const T* x, int64_t count, int64_t left,
-                    const T* g_row, T weight, T* row, T* xi) {
-  constexpr int W = kLanes<T>;
-  const int64_t width = N ? N * W : a.width;
-  const T* g = a.g;
-  for (int64_t p = 0; p < count; p++) {
-    if (p + kAhead < left) {
-      int64_t ahead = indices[p + kAhead] * width;
-      for (int64_t k = 0; k < width; k += 64 / sizeof(T)) {
-        __builtin_prefetch(g + ahead + k, 0, 3);
-        __builtin_prefetch(sums + ahead + k, 1, 3);
-      }
-    }
-    const T* g_column = g + indices[p] * width;
-    Vec<T> product = load<T>(g_row) * load<T>(g_column), other{};
-    int64_t k = W;
-#pragma GCC unroll 8
-    for (; k + W < width; k += 2 * W) {
-      other += load<T>(g_row + k) * load<T>(g_column + k);
-      product += load<T>(g_row + k + W) * load<T>(g_column + k + W);
-    }
-    if (k < width) other += load<T>(g_row + k) * load<T>(g_column + k);
-    T m = sum<T>(product + other);
-    T ratio = x[p] / (m < Types<T>::floor ? Types<T>::floor : m), weighted = weight * ratio;
-    xi[p] = ratio;
-    T* sum_column = sums + indices[p] * width;
-#pragma GCC unroll 16
-    for (k = 0; k < width; k += W) store<T>(row + k, load<T>(row + k) + ratio * load<T>(g_column + k));
-    if (weight == 0) continue;
-#pragma GCC unroll 16
-    for (k = 0; k < width; k += W)
-      store<T>(sum_column + k, load<T>(sum_column + k) + weighted * load<T>(g_row + k));
+struct Row {
+  Vec<T> g[N], sum[N];
+  Row(const T* g_row, T*, int64_t) {
+    for (int i = 0; i < N; i++) g[i] = load<T>(g_row + i * kLanes<T>), sum[i] = Vec<T>{};
   }
-}
+  static constexpr int size = N;
+};
 
-// Returns Σ x (log(m/x) + shift of the column + shift of the row) of some entries.
 template <class T>
-INLINE double log_ratio(const Allocation<T>& a, const int32_t* indices, const T* x, const T* xi, int64_t count, T shift) {
-  constexpr int W = kLanes<T>;
-  Vec<T> value{};
-  for (int64_t p = 0; p < count; p += W) {
-    T part_x[W], part_xi[W], shifts[W];
-    for (int i = 0; i < W; i++) {
-      bool inside = p + i < count;
-      part_x[i] = inside ? x[p + i] : 0;
-      part_xi[i] = inside ? xi[p + i] : 1;
-      shifts[i] = inside ? a.shifts[indices[p + i]] : 0;
-    }
-    Vec<T> ratio = max<T>(load<T>(part_xi), fill<T>(Types<T>::floor));
-    value += load<T>(part_x) * ((load<T>(shifts) + shift) - log<T>(ratio));
+struct Row<T, 0> {
+  const Vec<T>* g;
+  Vec<T>* sum;
+  int size;
+  Row(const T* g_row, T* row, int64_t width)
+      : g((const Vec<T>*)g_row), sum((Vec<T>*)row), size(static_cast<int>(width / kLanes<T>)) {
+    for (int i = 0; i < size; i++) sum[i] = Vec<T>{};
   }
-  return sum<T>(value);
+};
+
+template <class T, int N>
+INLINE void fetch(const Allocation<T>& a, const T* sums, int64_t column, const Row<T, N>& row) {
+  int64_t place = column * row.size * VECTOR_BYTES;
+#pragma GCC unroll 8
+  for (int64_t k = place; k < place + row.size * VECTOR_BYTES; k += 64) {
+    __builtin_prefetch(reinterpret_cast<const char*>(a.g) + k, 0, 3);
+    __builtin_prefetch(reinterpret_cast<const char*>(sums) + k, 1, 3);
+  }
 }
 
 template <class T, int N>
-INLINE void one_row(const Allocation<T>& a, T* sums, int64_t r, int64_t last, T* g_row, T* row, T* xi) {
+INLINE T dot(const Row<T, N>& row, const T* g_column) {
+  constexpr int W = kLanes<T>;
+  Vec<T> even = row.g[0] * load<T>(g_column), odd{};
+#pragma GCC unroll 8
+  for (int i = 1; i + 1 < row.size; i += 2) {
+    odd += row.g[i] * load<T>(g_column + i * W);
+    even += row.g[i + 1] * load<T>(g_column + (i + 1) * W);
+  }
+  if (row.size % 2 == 0) odd += row.g[row.size - 1] * load<T>(g_column + (row.size - 1) * W);
+  return sum<T>(even + odd);
+}
+
+// Replaces m by ξ = x / m and returns x (log(m/x) + shift) of some entries, whole vectors of them: x = 0 adds nothing.
+template <class T>
+INLINE Vec<T> divide(T* m, const T* x, const T* shifts, T shift) {
+  Vec<T> value{};
+#pragma GCC unroll 8
+  for (int p = 0; p < kChunk; p += kLanes<T>) {
+    Vec<T> xi = load<T>(x + p) / max<T>(load<T>(m + p), fill<T>(Types<T>::floor));
+    value += load<T>(x + p) * ((load<T>(shifts + p) + shift) - log<T>(max<T>(xi, fill<T>(Types<T>::floor))));
+    store<T>(m + p, xi);
+  }
+  return value;
+}
+
+// Adds ξ g_col to `row` and ξ w g_row to Σ_col, and returns x log(m/x), for up to `kChunk` entries.
+template <class T, int N>
+INLINE Vec<T> entries(const Allocation<T>& a, T* sums, const int32_t* indices, const T* x, int count, int64_t left,
+                      Row<T, N>& row, T shift, T weight) {
+  constexpr int W = kLanes<T>;
+  const int64_t width = row.size * W;
+  T xi[kChunk], shifts[kChunk], counts[kChunk];
+  if (count < kChunk) std::memset(xi, 0, sizeof xi), std::memset(shifts, 0, sizeof xi), std::memset(counts, 0, sizeof xi);
+  for (int p = 0; p < count; p++) {
+    if (p + kAhead < left) fetch<T, N>(a, sums, indices[p + kAhead], row);
+    xi[p] = dot<T, N>(row, a.g + indices[p] * width);
+    shifts[p] = a.shifts[indices[p]];
+    counts[p] = x[p];
+  }
+  Vec<T> log_ratio = divide<T>(xi, counts, shifts, shift);
+  for (int p = 0; p < count; p++) {
+    const T* g_column = a.g + indices[p] * width;
+#pragma GCC unroll 16
+    for (int i = 0; i < row.size; i++) row.sum[i] += xi[p] * load<T>(g_column + i * W);
+  }
+  for (int p = 0; weight != 0 && p < count; p++) {
+    T *sum_column = sums + indices[p] * width, weighted = weight * xi[p];
+#pragma GCC unroll 16
+    for (int i = 0; i < row.size; i++)
+      store<T>(sum_column + i * W, load<T>(sum_column + i * W) + weighted * row.g[i]);
+  }
+  return log_ratio;
+}
+
+template <class T, int N>
+INLINE void one_row(const Allocation<T>& a, T* sums, int64_t r, int64_t last, T* g_row, T* scratch) {
   constexpr int W = kLanes<T>;
   int64_t from = a.rows.begin(r / a.copies), to = a.rows.begin(r / a.copies + 1);
   T shift = exp_scaled<T>(a.log_rows + r * a.K, a.K, a.width, g_row);
-  for (int64_t k = 0; k < a.width; k += W) store<T>(row + k, Vec<T>{});
+  Row<T, N> row(g_row, scratch, a.width);
   T weight = a.weights ? a.weights[r] : T(1);
-  double ratio = 0;
+  Vec<T> log_ratio{};
   for (int64_t p = from; p < to; p += kChunk) {
-    int64_t count = to - p < kChunk ? to - p : kChunk;
-    entries<T, N>(a, sums, a.rows.indices + p, a.values + p, count, last - p, g_row, weight, row, xi);
-    ratio += log_ratio<T>(a, a.rows.indices + p, a.values + p, xi, count, shift);
+    int count = static_cast<int>(to - p < kChunk ? to - p : kChunk);
+    log_ratio += entries<T, N>(a, sums, a.rows.indices + p, a.values + p, count, last - p, row, shift, weight);
   }
-  a.log_ratios[r] = T(ratio);
-  for (int64_t k = 0; k < a.K; k++) a.sum_rows[r * a.K + k] = row[k] * g_row[k];
+  a.log_ratios[r] = sum<T>(log_ratio);
+  T* result = a.sum_rows + r * a.K;
+  int whole = static_cast<int>(a.K / W);
+#pragma GCC unroll 16
+  for (int i = 0; i < row.size; i++) {
+    Vec<T> value = row.sum[i] * row.g[i];
+    if (i < whole) store<T>(result + i * W, value);
+    else std::memcpy(result + i * W, &value, (a.K - whole * W) * sizeof(T));
+  }
 }
 
 template <class T, int N>
 void some_rows(const Allocation<T>& a, T* sums, int64_t begin, int64_t end, T* scratch) {
   int64_t last = a.rows.begin(a.rows.number);
   for (int64_t r = begin; r < end; r++)
-    one_row<T, N>(a, sums, r, last, scratch, scratch + a.width, scratch + 2 * a.width);
+    one_row<T, N>(a, sums, r, last, scratch, scratch + a.width);
 }
 
 template <class T>
@@ -140,7 +172,7 @@ INLINE void clear(T* x, int64_t size) {
 template <class T>
 void allocate_blocks(void* context, Blocks* blocks, int thread) {
   const Allocation<T>& a = *static_cast<Allocation<T>*>(context);
-  int64_t size = a.columns * a.width, scratch_size = 2 * a.width + kChunk;
+  int64_t size = a.columns * a.width, scratch_size = 2 * a.width;
   T* sums = a.sums + thread * (size + scratch_size);
   clear<T>(sums, size);
   for (int64_t b; (b = next_block(blocks)) < a.blocks;) {
@@ -165,7 +197,7 @@ ffi::Error* allocate(ffi::Frame* frame) {
   int64_t copies = rows.number ? ffi::dim(frame, 3, 0) / rows.number : 1;
   int64_t blocks = number_of_blocks(rows.begin(rows.number) * copies, columns);
   int threads = threads_allowed() < blocks ? threads_allowed() : static_cast<int>(blocks);
-  int64_t size = columns * width, part = size + 2 * width + kChunk, padded = (columns + W - 1) / W * W;
+  int64_t size = columns * width, part = size + 2 * width, padded = (columns + W - 1) / W * W;
   T* memory = static_cast<T*>(allocate_memory((2 * size + threads * part + padded) * sizeof(T)));
   if (memory == nullptr) return ffi::fail(frame, "not enough memory for the sums of q(S)");
   Allocation<T> a{rows, ffi::argument<T>(frame, 2), ffi::argument<T>(frame, 3), ffi::argument<T>(frame, 4),

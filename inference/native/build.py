@@ -22,7 +22,16 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 LIBRARY = "kernels" + {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
-OPTIONS = ["-std=c++17", "-O3", "-fPIC", "-fno-math-errno", "-fno-trapping-math", "-Wno-psabi"]
+OPTIONS = [
+    "-std=c++17",
+    "-O3",
+    "-fPIC",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fno-exceptions",
+    "-fno-rtti",
+    "-Wno-psabi",
+]
 AVX2 = ["-mavx2", "-mfma", "-mbmi2"]
 LEVELS = {"portable": [], "avx2": AVX2} if platform.machine() in ("x86_64", "AMD64") else {"portable": []}
 
@@ -65,7 +74,10 @@ def compile_library(folder: Path = HERE) -> Path:
             objects.append(str(Path(scratch) / f"{part}.o"))
             _run([*compiler, *OPTIONS, *options, "-c", str(HERE / source), "-o", objects[-1]])
         built = Path(scratch) / LIBRARY
-        _run([*compiler, "-shared", "-o", str(built), *objects, *([] if sys.platform == "win32" else ["-pthread"])])
+        # The kernels need no C++ library, which ziglang would compile first.
+        linker = ["cc" if word == "c++" and "ziglang" in compiler else word for word in compiler]
+        libraries = [] if sys.platform == "win32" else ["-pthread", "-lm"]
+        _run([*linker, "-shared", "-o", str(built), *objects, *libraries])
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(built, path.with_suffix(".new"))

@@ -1,10 +1,22 @@
 // The handlers that XLA calls, compiled once for each level of processors: LEVEL is its name.
 #include "allocate.h"
+#include "special.h"
+#include "thin.h"
 
-#define NAME_(function, level) gsnmf_##function##_##level
-#define NAME(function, level) NAME_(function, level)
-#define HANDLER(function, type)                                     \
-  extern "C" ffi::Error* NAME(function##_##type, LEVEL)(ffi::Frame* frame)
+#define JOIN_(kernel, type, level) gsnmf_##kernel##_##type##_##level
+#define JOIN(kernel, type, level) JOIN_(kernel, type, level)
+#define HANDLER(kernel, function, type, ...)                                 \
+  extern "C" ffi::Error* JOIN(kernel, type, LEVEL)(ffi::Frame * frame) {     \
+    return LEVEL::function<__VA_ARGS__>(frame);                              \
+  }
+#define HANDLERS(kernel) HANDLER(kernel, kernel, f32, float) HANDLER(kernel, kernel, f64, double)
+#define ELEMENTWISE(kernel)                                       \
+  HANDLER(kernel, apply, f32, float, LEVEL::kernel<float>)        \
+  HANDLER(kernel, apply, f64, double, LEVEL::kernel<double>)
 
-HANDLER(allocate, f32) { return LEVEL::allocate<float>(frame); }
-HANDLER(allocate, f64) { return LEVEL::allocate<double>(frame); }
+HANDLERS(allocate)
+HANDLERS(thin)
+ELEMENTWISE(digamma)
+ELEMENTWISE(exp_digamma)
+ELEMENTWISE(gammaln)
+ELEMENTWISE(log_entropy)

@@ -15,7 +15,7 @@ import jax
 
 from .build import HERE, LEVELS, LIBRARY, fingerprint
 
-KERNELS = ("allocate",)
+KERNELS = ("allocate", "thin", "digamma", "exp_digamma", "gammaln", "log_entropy")
 BUILD = "python -m gsnmf.inference.native builds it"
 
 
@@ -65,25 +65,31 @@ def load() -> Library:
         raise ValueError(f"expected GSNMF_KERNEL to be on or off; got {switch!r}")
     if switch == "off":
         return Library("", threads, "switched off by GSNMF_KERNEL")
-    path = HERE / LIBRARY
-    if not path.exists():
+    if not (HERE / LIBRARY).exists():
         return Library("", threads, f"no library: {BUILD}")
     try:
-        library = ctypes.CDLL(str(path))
-        library.gsnmf_fingerprint.restype = ctypes.c_char_p
+        library = open_library()
         sources = library.gsnmf_fingerprint().decode()
     except (OSError, AttributeError) as error:
         return Library("", threads, str(error))
     if sources != fingerprint():
         return Library("", threads, f"library of another version: {BUILD}")
-    level = list(LEVELS)[min(library.gsnmf_level(), len(LEVELS) - 1)]
     library.gsnmf_set_threads(threads)
-    for kernel in KERNELS:
-        for dtype in ("f32", "f64"):
-            function = getattr(library, f"gsnmf_{kernel}_{dtype}_{level}")
-            handler = jax.ffi.pycapsule(function)  # type: ignore[no-untyped-call] # not typed in JAX
-            jax.ffi.register_ffi_target(f"gsnmf_{kernel}_{dtype}", handler, platform="cpu")
-    return Library(level, threads, "")
+    levels = list(LEVELS)[: library.gsnmf_level() + 1]
+    for level in levels:
+        for kernel in KERNELS:
+            for dtype in ("f32", "f64"):
+                name = f"gsnmf_{kernel}_{dtype}_{level}"
+                handler = jax.ffi.pycapsule(getattr(library, name))  # type: ignore[no-untyped-call] # not typed in JAX
+                jax.ffi.register_ffi_target(name, handler, platform="cpu")
+    return Library(levels[-1], threads, "")
+
+
+def open_library() -> ctypes.CDLL:
+    """Return the library, the same in all calls."""
+    library = ctypes.CDLL(str(HERE / LIBRARY))
+    library.gsnmf_fingerprint.restype = ctypes.c_char_p
+    return library
 
 
 def _threads() -> int:

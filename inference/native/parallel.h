@@ -5,6 +5,8 @@
 
 struct Blocks;  // the state of one call
 
+constexpr int kMostThreads = 64;  // in one call
+
 // Runs work(context, blocks, thread) on up to `threads` threads and returns when all have ended.
 void run_parallel(int threads, void (*work)(void*, Blocks*, int), void* context);
 

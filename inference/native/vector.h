@@ -7,12 +7,13 @@
 #include <cstring>
 #include <limits>
 
-#if defined(__AVX512F__)
-#define VECTOR_BYTES 64
-#elif defined(__AVX2__)
+#if defined(__AVX2__)
 #define VECTOR_BYTES 32
 #else
 #define VECTOR_BYTES 16
+#endif
+#if defined(__AVX2__)
+#include <immintrin.h>
 #endif
 #define INLINE inline __attribute__((always_inline))
 
@@ -68,30 +69,80 @@ INLINE Vec<T> fill(T x) {
 }
 
 template <class T>
-INLINE Vec<T> choose(Bits<T> condition, Vec<T> yes, Vec<T> no) {
-  return (Vec<T>)((condition & (Bits<T>)yes) | (~condition & (Bits<T>)no));
-}
-
-template <class T>
 INLINE Vec<T> max(Vec<T> x, Vec<T> y) {  // x if it is not a number
-  return choose<T>((Bits<T>)(x < y), y, x);
+  return x < y ? y : x;
 }
 
-// Halves are added until one number is left: always in the same order.
+// Combines the numbers of a vector: halves first, so always in the same order.
+template <class T, class Combine>
+INLINE T reduce(Vec<T> x, Combine combine) {
+  typedef T Quarter __attribute__((vector_size(16)));
+  Quarter parts[VECTOR_BYTES / 16];
+  std::memcpy(parts, &x, sizeof x);
+  for (int width = VECTOR_BYTES / 32; width > 0; width /= 2)
+    for (int i = 0; i < width; i++) parts[i] = combine(parts[i], parts[i + width]);
+  if constexpr (sizeof(T) == 8) return combine(parts[0][0], parts[0][1]);
+  else return combine(combine(parts[0][0], parts[0][2]), combine(parts[0][1], parts[0][3]));
+}
+
 template <class T>
 INLINE T sum(Vec<T> x) {
-  T lanes[kLanes<T>];
-  store<T>(lanes, x);
-  for (int width = kLanes<T> / 2; width > 0; width /= 2)
-    for (int i = 0; i < width; i++) lanes[i] += lanes[i + width];
-  return lanes[0];
+  return reduce<T>(x, [](auto a, auto b) { return a + b; });
 }
 
 template <class T>
 INLINE T largest(Vec<T> x) {
-  T value = x[0];
-  for (int i = 1; i < kLanes<T>; i++) value = value < x[i] ? x[i] : value;
+  return reduce<T>(x, [](auto a, auto b) { return a < b ? b : a; });
+}
+
+// Loads `count` numbers, fewer than a vector has, and fills it up.
+template <class T>
+INLINE Vec<T> load_some(const T* x, int64_t count, T rest) {
+  Vec<T> value = fill<T>(rest);
+  for (int i = 0; i < kLanes<T>; i++) value[i] = i < count ? x[i] : rest;
   return value;
+}
+
+// Moves the numbers up by `By` places and fills up with 0.
+template <class T, int By>
+INLINE Vec<T> move_up(Vec<T> x) {
+  T lanes[2 * kLanes<T>] = {};
+  store<T>(lanes + kLanes<T>, x);
+  return load<T>(lanes + kLanes<T> - By);
+}
+#if defined(__AVX2__)
+#define MOVE_UP(T, By, operation) template <> INLINE Vec<T> move_up<T, By>(Vec<T> x) { return (Vec<T>)(operation); }
+#define LOW_ZERO _mm256_permute2x128_si256((__m256i)x, (__m256i)x, 0x08)  // the lower half above zeros
+MOVE_UP(float, 1, _mm256_alignr_epi8((__m256i)x, LOW_ZERO, 12))
+MOVE_UP(float, 2, _mm256_alignr_epi8((__m256i)x, LOW_ZERO, 8))
+MOVE_UP(float, 4, LOW_ZERO)
+MOVE_UP(double, 1, _mm256_alignr_epi8((__m256i)x, LOW_ZERO, 8))
+MOVE_UP(double, 2, LOW_ZERO)
+#undef LOW_ZERO
+#undef MOVE_UP
+#endif
+
+// Cumulative sums of the numbers of a vector.
+template <class T>
+INLINE Vec<T> cumulate(Vec<T> x) {
+  x += move_up<T, 1>(x);
+  if constexpr (kLanes<T> > 2) x += move_up<T, 2>(x);
+  if constexpr (kLanes<T> > 4) x += move_up<T, 4>(x);
+  return x;
+}
+
+// The number of x that are not above u.
+template <class T>
+INLINE int number_up_to(Vec<T> x, T u) {
+  Bits<T> yes = (Bits<T>)(x <= u);
+#if defined(__AVX2__)
+  if constexpr (sizeof(T) == 4) return __builtin_popcount(_mm256_movemask_ps((__m256)yes));
+  else return __builtin_popcount(_mm256_movemask_pd((__m256d)yes));
+#else
+  int number = 0;
+  for (int i = 0; i < kLanes<T>; i++) number += yes[i] & 1;
+  return number;
+#endif
 }
 
 // Added to a number far below it, it rounds to a whole number and shows it in the low bits.
@@ -104,7 +155,7 @@ constexpr double inverse_factorial(int k) { return k < 2 ? 1 : inverse_factorial
 template <class T>
 INLINE Vec<T> exp(Vec<T> x) {
   using P = Types<T>;
-  Vec<T> inside = max<T>(choose<T>((Bits<T>)(x > P::highest), fill<T>(P::highest), x), fill<T>(P::lowest));
+  Vec<T> inside = max<T>(x > P::highest ? fill<T>(P::highest) : x, fill<T>(P::lowest));
   Vec<T> shifted = inside * T(1.4426950408889634) + kShifter<T>, n = shifted - kShifter<T>;
   Vec<T> r = (inside - n * P::ln2_high) - n * P::ln2_low;
   Vec<T> value = fill<T>(T(inverse_factorial(P::exp_terms)));
@@ -112,8 +163,8 @@ INLINE Vec<T> exp(Vec<T> x) {
   for (int k = P::exp_terms - 1; k >= 0; k--) value = value * r + T(inverse_factorial(k));
   Bits<T> power = ((Bits<T>)shifted - (Bits<T>)fill<T>(kShifter<T>) + (P::bias - 1)) << P::mantissa;
   value = value * (Vec<T>)power * T(2);
-  value = choose<T>((Bits<T>)(x < P::lowest), Vec<T>{}, value);
-  return choose<T>((Bits<T>)(x > P::highest), fill<T>(std::numeric_limits<T>::infinity()), value);
+  value = x < P::lowest ? Vec<T>{} : value;
+  return x > P::highest ? fill<T>(std::numeric_limits<T>::infinity()) : value;
 }
 
 // log x = e log 2 + 2 artanh s with x = 2ᵉ m, √½ ≤ m < √2, s = (m − 1)/(m + 1); for positive x that are not subnormal.
@@ -129,7 +180,7 @@ INLINE Vec<T> log(Vec<T> x) {
   for (int k = P::log_terms - 2; k >= 0; k--) series = series * s2 + T(1) / (2 * k + 1);
   Vec<T> power = (Vec<T>)((Bits<T>)fill<T>(kShifter<T>) + e) - kShifter<T>;
   Vec<T> value = power * P::ln2_high + (T(2) * s * series + power * P::ln2_low);
-  return choose<T>((Bits<T>)(x == x), value, x);
+  return x == x ? value : x;
 }
 
 }  // namespace LEVEL

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from ...model.priors import Gamma
 from ...model.types import Array
-from .dense import Dense, exp_scaled, share
+from .dense import exp_scaled, share
 
 
 @jax.tree_util.register_dataclass
@@ -25,8 +26,8 @@ class Candidates:
     num_groups: C, candidates of an unlabelled sample.
     """
 
-    known: Dense
-    unlabelled: Dense
+    known: Any  # Dense, or Sparse in the subclass for it
+    unlabelled: Any
     num_groups: int = field(metadata={"static": True})
 
     @property

@@ -140,7 +140,8 @@ def cut_into_segments(X: Compressed) -> Segments:
     col.ravel()[place], value.ravel()[place] = X.indices, X.values
     shape = blocks, per_block
     arrays = row.reshape(shape), col.reshape(*shape, width), value.reshape(*shape, width)
-    return Segments(*map(jax.device_put, arrays), num_rows=len(lengths))
+    first, second, third = map(jax.device_put, arrays)
+    return Segments(first, second, third, len(lengths))
 
 
 def rounded_up(number: int) -> int:

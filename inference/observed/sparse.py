@@ -1,7 +1,7 @@
 """A sparse X: only its nonzero entries are read, and the rest is in sums of T and V.
 
-ξ, Σ_T, Σ_V and Σ x log M need M = g_T g_V where x > 0 alone. An entry that is not stored is an observed 0; hidden entries
-are a second set of places, which sums over all entries leave out: Σ_τ w E[v] = Σ_τ E[v] − Σ_{τ hidden} E[v].
+ξ, Σ_T, Σ_V and Σ x log M need M = g_T g_V where x > 0 alone. An entry that is not stored is an observed 0; hidden
+entries are a second set of places, which sums over all entries leave out: Σ_τ w E[v] = Σ_τ E[v] − Σ_{τ hidden} E[v].
 """
 
 from __future__ import annotations
@@ -126,7 +126,8 @@ class SparseCandidates(Candidates):
         M, C = self.unlabelled.num_samples, self.num_groups
         known, each = jnp.split(V, [len(V) - M * C])
         T_known, V_known, log_ratio = self.known.allocate(T, known)
-        entries, across = self.unlabelled.entries, T.T
+        entries: Entries = self.unlabelled.entries
+        across = T.T
         V_each, log_ratios = entries.row_sums(each, across)
         weights, terms = weigh(log_ratios.reshape(M, C), *read, jnp.ones(M, V.dtype))
         by_feature = entries.column_sums(each, across, weights.reshape(-1))

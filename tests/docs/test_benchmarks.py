@@ -25,6 +25,7 @@ def benchmarks(monkeypatch):
         "convergence",
         "defaults",
         "fresh",
+        "kernel",
         "label_odds",
         "labels",
         "least_squares",

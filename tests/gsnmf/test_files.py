@@ -263,7 +263,7 @@ def test_load_refuses(tmp_path: Path) -> None:
             load_fit(npz)
 
     refuses("from another fit or damaged", content=good_npz[:-1] + bytes([good_npz[-1] ^ 1]))
-    refuses("format version 4 or older; got 5, written by gsnmf 9.0", format_version=5, gsnmf_version="9.0")
+    refuses("format version 5 or older; got 6, written by gsnmf 9.0", format_version=6, gsnmf_version="9.0")
     refuses("to have format 'gsnmf-fit'", format="other")
     refuses("expected .*fit.json to describe the arrays.*Laplace", priors={"family": "Laplace"})
     refuses("to describe the arrays.*missing.a", posterior=good_json["posterior"] | {"T": "missing.a"})

@@ -189,7 +189,7 @@ def test_one_warning_for_all_that_did_not_converge(asked):
         ({"ranks": []}, "expected ranks to be a sequence"),
         ({"ranks": [0]}, "expected every rank to be a whole number ≥ 1; got 0"),
         ({"ranks": [1.5]}, "expected every rank to be a whole number"),
-        ({"share": 1.0}, "expected share to lie between 0 and 1"),
+        ({"share": 1.0}, "expected share between 0 and 1"),
         ({"num_splits": 0}, "expected num_splits to be a whole number ≥ 1; got 0"),
         ({"restarts": 0}, "expected restarts"),
         ({"num_samples": 0}, "expected num_samples"),
@@ -286,7 +286,7 @@ def _interrupt():
         (["--ranks", "5:2"], "expected FROM:TO, FROM:TO:STEP or a list as in 2,4,8; got '5:2'"),
         (["--ranks", "0:3"], "expected FROM:TO"),
         (["--ranks", "2:3", "--small", "1"], "expected --labels with --small; got none"),
-        (["--ranks", "2:3", "--share", "2"], "expected share to lie between 0 and 1"),
+        (["--ranks", "2:3", "--share", "2"], "expected share between 0 and 1"),
     ],
 )
 def test_errors_of_the_command_are_one_line(matrix, capsys, arguments, message):

@@ -497,6 +497,14 @@ def test_why_there_are_no_intervals(
     assert "90 % intervals come" not in words
 
 
+def test_intervals_are_left_out_with_unlabelled_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_module, "find_widths", widths.find_widths)
+    data = as_data([[3.0, 1.0, 4.0], [1.0, 5.0, 9.0]], ["a", None, "b"])
+    priors = Priors(Gamma(1.0, 1.0), GroupSparse(Gamma(2.0, 1.0)))
+    fit = cavi.run(data, priors, key=jax.random.key(0), rank=2, max_steps=5, tol=None)
+    assert "Intervals are left out: with unlabelled samples they would take long" in gsnmf.report(fit, data)
+
+
 @pytest.mark.slow
 def test_intervals_of_a_page_are_those_of_linear_response() -> None:
     """From end to end, beside the refined fit's own response."""

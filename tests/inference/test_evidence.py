@@ -4,11 +4,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import results
 from scipy.special import gammaln, logsumexp
 
 from gsnmf.inference import Evidence, evidence, gibbs, upper_evidence
-from gsnmf.inference.evidence import Run, _gather, resample
+from gsnmf.inference.evidence import _gather
 from gsnmf.inference.gibbs import draw_prior, reverse_sweep
+from gsnmf.inference.particles import Run, resample
 from gsnmf.model import Dirichlet, Gamma, GroupSparse, Priors, Problem, as_data
 
 KEY = jax.random.key(0)
@@ -207,3 +209,10 @@ def test_the_kept_particle_is_any_of_its_siblings():
 
     inverse = np.asarray(jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(0), repeats))) * p.sum()
     assert abs(inverse.mean() - 1) < 4.5 * inverse.std() / np.sqrt(repeats)  # one failure in 10⁵ seeds
+
+
+def test_other_data_of_the_same_shape_compile_nothing():
+    one, other = (as_data(X + n, [0, 0, 1]) for n in (1, 2))
+    options = {"rank": 2, "num_particles": 8, "num_stages": 5, "num_filters": 1}
+    evidence(one, PRIORS, key=KEY, **options)
+    assert results.compilations(lambda: evidence(other, PRIORS, key=KEY, **options)) == 0

@@ -12,6 +12,7 @@ from scipy import special, stats
 from sklearn.exceptions import ConvergenceWarning
 from test_differentiable import CASES, K
 
+from gsnmf.drawing.sensitivity import sensitivity_table
 from gsnmf.inference import Posterior, cavi, linear_response, to_arviz
 from gsnmf.inference.arviz import WIDTHS
 from gsnmf.inference.curvature import factorised, fluctuation, fluctuation_slope
@@ -227,7 +228,7 @@ def test_bad_input_is_refused():
     data, fit = fitted("zeros")
     response = linear_response(fit, data)
     other = as_data(np.asarray(data.X) + 1, [0, 1, 2] * 3)
-    with pytest.raises(ValueError, match=r"expected the data of the fit, checksum \d+; got data of checksum \d+"):
+    with pytest.raises(ValueError, match="expected the data of the fit; got other data"):
         linear_response(fit, other)
     with pytest.raises(ValueError, match=r"expected f to be a function of a Posterior; got 3"):
         response.sd(3)
@@ -241,6 +242,10 @@ def test_bad_input_is_refused():
         ValueError, match=r"expected f to depend on the factors, and not by steps; got derivatives of 0"
     ):
         response.sd(lambda q: jnp.round(q.T.mean))
+    with pytest.raises(ValueError, match=r"expected a Fit, as made by .*, or its Posterior; got NoneType"):
+        linear_response(None, data)
+    with pytest.raises(ValueError, match=r"expected corrected to be True or False; got 'yes'"):
+        response.interval(total, corrected="yes")
     with pytest.raises(ValueError, match=r"expected prob between 0 and 1; got 90"):
         response.interval(total, 90)
     with pytest.raises(ValueError, match=r"expected support to be one of 'real', 'positive', 'unit'; got 'log'"):
@@ -251,6 +256,34 @@ def test_bad_input_is_refused():
         linear_response(fit, data, tol=0)
     with pytest.raises(ValueError, match=r"expected a Fit at the optimum of a bound; got one of log_joint"):
         linear_response(fit._replace(bound="log_joint"), data)
+
+
+WRONG = {
+    "nothing": (lambda q: None, "expected f to return a number or an array; got NoneType"),
+    "names": (lambda q: {"T": q.T.mean}, "expected f to return a number or an array; got dict"),
+    "text": (lambda q: "T", "expected f to return a number or an array; got str"),
+    "an empty array": (lambda q: q.T.mean[:0], r"expected f to return at least one number; got an empty array of .*0"),
+    "an unknown site": (lambda q: q.W.mean, "expected f to read mean and log_mean of T, V, lam; got AttributeError"),
+    "an unknown moment": (lambda q: jnp.sum(q.T.median), "expected f to read mean and log_mean of T, V, lam; got"),
+    "out of range": (lambda q: q.T.mean[999, 0], "expected f to read entries within the shapes .* index 999 is out"),
+    "no function": ("T", "expected f to be a function of a Posterior; got 'T'"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_functions_that_cannot_be_asked_for_are_refused(wrong):
+    data, fit = fitted("zeros")
+    response, (f, message) = linear_response(fit, data), WRONG[wrong]
+    asked = (response.sd, response.mean, response.cov, response.interval, response.sensitivity)
+    for ask in (*asked, lambda f: sensitivity_table(response, f), lambda f: response.cov(total, f)):
+        with pytest.raises(ValueError, match=message):
+            ask(f)
+
+
+def test_functions_that_only_jax_can_run_are_taken():
+    data, fit = fitted("zeros")
+    sd = linear_response(fit, data).sd(lambda q: q.T.mean.at[0, 0].set(1.0).sum())
+    assert sd > 0
 
 
 def test_corrections_need_known_labels_and_a_small_problem(monkeypatch):

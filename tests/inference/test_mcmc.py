@@ -268,10 +268,45 @@ def test_keep_names_sites_or_functions(name, keep):
         RUNS[name](DATA, PRIORS, **QUIET, rank=2, **SHORT, keep=keep)
 
 
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [(lambda z: z["W"], "got KeyError: 'W'"), (lambda z: None, "got NoneType"), (lambda z: z, "got dict")],
+)
+def test_functions_to_keep_are_tried_before_the_first_draw(function, message):
+    said = rf"expected keep\['mine'\] to return an array for the sites T, V, lam of a draw; {message}"
+    for run in RUNS.values():
+        with pytest.raises(ValueError, match=said):
+            run(DATA, PRIORS, **QUIET, rank=2, **SHORT, keep={"mine": function})
+
+
 def test_the_kernel_takes_data_that_jax_traces():
-    """NumPyro hands data over as arguments of its compiled program if asked to: then all counts are split alike."""
+    """NumPyro hands data over as arguments of its compiled program if asked to."""
     few = as_data(FEW, [0, 0, 1])
     run = MCMC(mcmc.Gibbs(), num_warmup=0, num_samples=5, jit_model_args=True, progress_bar=False)
     run.run(jax.random.key(0), Problem(few, PRIORS, 2))
     T, V = (run.get_samples()[site] for site in "TV")
     assert np.isfinite(T @ V).all()
+
+
+def test_other_data_of_the_same_shape_compile_nothing():
+    """With a progress bar or without, and with sites by name."""
+    options = {"rank": 2, "num_warmup": 2, "num_samples": 3, "num_chains": 1, "keep": ["lam"]}
+
+    def run(counts, seed, bar):
+        mcmc.run_gibbs(as_data(counts, GROUPS), PRIORS, key=jax.random.key(seed), progress_bar=bar, **options)
+
+    run(X + 1, 0, False)
+    assert results.compilations(lambda: run(X + 2, 1, True)) == 0
+
+
+def test_chains_are_thinned_and_resumed():
+    """Of every two sweeps the last is stored, and from its last state a chain goes on as if it had not stopped."""
+    options = {"rank": 2, "key": jax.random.key(0), "progress_bar": False, "num_warmup": 1, "num_chains": 1}
+    whole = draws_of(mcmc.run_gibbs(DATA, PRIORS, num_samples=6, **options))
+    half = mcmc.run_gibbs(DATA, PRIORS, num_samples=3, **options)
+    thinned = draws_of(mcmc.run_gibbs(DATA, PRIORS, num_samples=6, thinning=2, **options))
+    half.post_warmup_state = half.last_state
+    half.run(half.last_state.rng_key, Problem(DATA, PRIORS, 2))
+    for site, values in draws_of(half).items():
+        np.testing.assert_array_equal(values, whole[site][:, 3:])
+        np.testing.assert_array_equal(thinned[site], whole[site][:, 1::2])

@@ -168,7 +168,7 @@ def test_scores_and_imputation_want_hidden_entries():
         held_out_score(fitted(), data, SPARSE)
     with pytest.raises(ValueError, match="expected data with missing entries"):
         impute(fitted(), data, SPARSE)
-    with pytest.raises(ValueError, match="prob to lie between 0 and 1; got 90"):
+    with pytest.raises(ValueError, match="prob between 0 and 1; got 90"):
         impute(fitted(), TINY, SPARSE, prob=90)
 
 
@@ -235,7 +235,8 @@ def test_a_sample_that_was_not_seen_has_no_log_likelihood():
     mask = np.ones((4, 6))
     mask[:, 2] = 0
     data = as_data(TINY.X, list("aabbab"), mask=mask, sample_names=list("uvwxyz"))
-    tree = to_arviz(fitted(), data, SPARSE, num_samples=200, log_likelihood="sample", posterior_predictive=False)
+    q = fitted().posterior  # of data that had all samples
+    tree = to_arviz(q, data, SPARSE, num_samples=200, log_likelihood="sample", posterior_predictive=False)
     assert tree["log_likelihood"]["X"].coords["sample"].values.tolist() == list("uvxyz")
 
 
@@ -277,10 +278,12 @@ def test_a_fit_that_saw_what_is_held_out_is_not_scored():
     fit = cavi.run(data, priors, key=jax.random.key(0), rank=1, max_steps=3, **PLAIN)
     part = hide(data, 0.2)
     with pytest.raises(
-        ValueError, match=r"the same entries hidden .checksum \d+.; got a fit of other data .checksum \d+."
+        ValueError, match=r"the same entries hidden, .*; got other data .checksum \d+, that of the fit \d+."
     ):
         held_out_score(fit, part, priors)
-    with pytest.raises(ValueError, match=r"expected the data of the fit, checksum \d+; got data of checksum \d+"):
+    with pytest.raises(
+        ValueError, match=r"expected the data of the fit; got other data .checksum \d+, that of the fit \d+."
+    ):
         prune(fit, part)
     with pytest.raises(ValueError, match="expected Data, as made by as_data"):
         hide(np.ones((3, 3)))

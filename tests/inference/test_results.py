@@ -1,11 +1,13 @@
 """Functions of results take the result's own priors, in one order of arguments."""
 
+import functools
 import inspect
 
 import jax
 import numpy as np
 import pytest
 
+from gsnmf import compare
 from gsnmf.inference import (
     Posterior,
     align,
@@ -15,12 +17,17 @@ from gsnmf.inference import (
     held_out_score,
     impute,
     label_probabilities,
+    leave_one_out,
+    linear_response,
     mcmc,
+    prune,
     psis,
     to_arviz,
 )
-from gsnmf.inference.results import priors_of, same_priors
+from gsnmf.inference.results import priors_of, require_own_data, same_priors
 from gsnmf.model import Dirichlet, Gamma, GroupSparse, Priors, Problem, as_data, hide
+from gsnmf.model.data import with_several
+from gsnmf.model.missing import label_fingerprint
 from gsnmf.reporting import report
 from gsnmf.saving import load_fit, save_fit
 
@@ -155,3 +162,53 @@ def test_draws_from_arviz_keep_labels_and_proportions():
 def test_swapped_arguments_are_refused(learned):
     with pytest.raises(ValueError, match="expected a Fit, a Posterior or a NumPyro MCMC that has run; got Data"):
         to_arviz(DATA, learned, PRIORS)
+
+
+ONCE_MORE = as_data(np.asarray(DATA.X), [1, 0] * 4, mask=DATA.mask)._replace(held_out=DATA.held_out)
+NEED_THEIR_DATA = {
+    "linear_response": linear_response,
+    "leave_one_out": leave_one_out,
+    "refine": cavi.refine,
+    "prune": prune,
+    "to_arviz": to_arviz,
+    "held_out_score": held_out_score,
+    "compare": lambda fit, data: compare([fit], data),
+    "report": report,
+}
+
+
+@pytest.mark.parametrize("name", NEED_THEIR_DATA)
+def test_other_labels_are_refused(name):
+    fit = fitted_plainly()
+    with pytest.raises(ValueError, match=r"the same X with other labels of samples .checksum \d+, that of the fit"):
+        NEED_THEIR_DATA[name](fit, ONCE_MORE)
+
+
+@functools.cache
+def fitted_plainly(priors=PRIORS):
+    return cavi.run(DATA, priors, key=KEY, rank=2, max_steps=3, tol=None)
+
+
+def test_labels_are_compared_where_they_matter(tmp_path):
+    """Not with priors without groups, not for fits of older versions, nor where they are stated in another way."""
+    fit = fitted_plainly()
+    require_own_data(fit, DATA)
+    require_own_data(fit, DATA._replace(labels=with_several(DATA)))
+    require_own_data(fit._replace(labels=None), ONCE_MORE)
+    require_own_data(fit, Problem(ONCE_MORE, PRIORS, 2))
+    require_own_data(fitted_plainly(Priors(Gamma(0.7, 2.0), Gamma(1.0, 1.0))), ONCE_MORE)
+    save_fit(tmp_path / "fit", fit, None, DATA)
+    saved = load_fit(tmp_path / "fit")
+    assert saved.fit.labels == fit.labels
+    require_own_data(saved.fit, saved.data)
+    with pytest.raises(ValueError, match="other labels"):
+        require_own_data(saved.fit, ONCE_MORE)
+
+
+def test_the_checksum_of_labels_has_their_prior():
+    X, groups = np.asarray(DATA.X), [0, 1, None, 1, 0, None, 0, {0, 1}]
+    others = [None, [0.3, 0.7], Dirichlet(np.array([1.0, 2.0])), Dirichlet(np.array([2.0, 2.0]))]
+    marks = {label_fingerprint(as_data(X, groups, label_prior=prior)) for prior in others}
+    marks |= {label_fingerprint(as_data(X, [0, 1, None, 1, 0, None, 0, 1])), label_fingerprint(DATA)}
+    assert len(marks) == 6
+    assert label_fingerprint(as_data(X)) == 0

@@ -18,7 +18,7 @@ V[:, 0] = [1.0, 0.0, 0.0]  # one component alone: it takes all
 EVERYWHERE = np.indices(X.shape).reshape(2, -1)
 WAYS = {
     "units": group_counts(X),
-    "two groups": tuple(Group(*np.nonzero(chosen), most) for chosen, most in ((X <= 20, 20), (X > 20, 40))),
+    "two groups": tuple(Group(*np.nonzero(chosen), units) for chosen, units in ((X <= 20, 4), (X > 20, 16))),
     "binomials": (Group(*EVERYWHERE, None),),
 }
 DRAWS = 2000
@@ -78,14 +78,18 @@ def test_counts_below_those_that_were_grouped():
         (np.zeros(5), []),
         (np.array([1, 1, 2, 16, 0]), [(4, 16)]),
         (np.repeat([1, 4, 7, 16], 20_000), [(20_000, 1), (20_000, 4), (40_000, 16)]),
-        (np.repeat([3, 600], [10, 50]), [(60, 600)]),
-        (np.repeat([3, 500, 5000], [30_000, 20, 50]), [(30_000, 3), (20, 500), (50, None)]),
+        (np.repeat([3, 600], [10, 50]), [(60, 16)]),
+        (np.repeat([3, 500, 5000], [30_000, 20, 50]), [(30_000, 4), (20, 16), (50, None)]),
     ],
 )
 def test_groups_have_entries_of_similar_size(counts, sizes):
     groups = group_counts(counts.reshape(1, -1))
-    assert [(len(group.rows), group.most) for group in groups] == sizes
-    assert sum(len(group.rows) for group in groups) == (counts > 0).sum()
+    inside = [group.columns[group.columns < counts.size] for group in groups]
+    assert [(len(columns), group.units) for columns, group in zip(inside, groups, strict=True)] == sizes
+    assert sorted(np.concatenate([np.zeros(0, int), *inside])) == np.flatnonzero(counts).tolist()
+    for group, (number, _) in zip(groups, sizes, strict=True):
+        assert number <= len(group.rows) <= min(counts.size, 1.25 * number) or len(group.rows) == counts.size
+        assert ((group.rows == 1) == (group.columns == counts.size)).all()  # places beyond X, in both directions
 
 
 def test_blocks_bound_the_largest_array(monkeypatch):

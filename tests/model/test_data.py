@@ -141,7 +141,7 @@ def test_hide_never_takes_the_last_entry_of_a_feature_or_sample():
         assert mask.any(axis=1).all()
     with pytest.raises(ValueError, match="share to leave an entry of every feature and sample"):
         hide(as_data(np.ones((4, 4))), 0.9)
-    with pytest.raises(ValueError, match="share to lie between 0 and 1; got 1"):
+    with pytest.raises(ValueError, match="share between 0 and 1; got 1"):
         hide(as_data(X), 1)
 
 

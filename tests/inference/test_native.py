@@ -1,0 +1,403 @@
+"""Compiled kernels, against loops in NumPy. Without a library, and without a compiler, most tests are skipped."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.sparse
+import scipy.special
+import scipy.stats
+
+from gsnmf.inference import native
+from gsnmf.inference.native import build, library
+
+compiled = pytest.mark.skipif(not native.is_available(), reason=library.load().reason)
+DTYPES = pytest.mark.parametrize("dtype", [np.float32, np.float64])
+PRECISION = {np.float32: 3e-6, np.float64: 1e-13}  # some ten roundings of 6e-8 and 1e-16, in sums without cancellation
+FLOOR = {dtype: np.finfo(dtype).tiny ** (2 / 3) for dtype in PRECISION}
+
+
+@pytest.fixture(params=build.LEVELS)
+def level(request, monkeypatch):
+    """The kernels of each level that this processor has."""
+    if list(build.LEVELS).index(request.param) > library.open_library().gsnmf_level():
+        pytest.skip("not on this processor")
+    monkeypatch.setattr(native, "load", lambda: library.load()._replace(level=request.param))
+
+
+def set_threads(number):
+    library.open_library().gsnmf_set_threads(number)
+
+
+def matrix(rows, columns, seed=0, mean=3.0, density=0.2):
+    """A sparse matrix with an empty row, an empty column and stored zeros."""
+    rng = np.random.default_rng(seed)
+    X = rng.poisson(mean, (rows, columns)) * (rng.uniform(size=(rows, columns)) < density)
+    X[rows // 2], X[:, columns // 2] = 0, 0
+    X = scipy.sparse.csr_array(X.astype(float))
+    X.data[::17] = 0
+    return X
+
+
+def parts(X, dtype):
+    return native.row_pointers(X.indptr), X.indices.astype(np.int32), jnp.asarray(X.data, dtype)
+
+
+def logs(rows, columns, K, dtype, seed=1):
+    rng = np.random.default_rng(seed)
+    return [jnp.asarray(rng.normal(-5, 3, (n, K)), dtype) for n in (rows, columns)]
+
+
+def loop(X, log_rows, log_columns, weights, floor):
+    """The definition, an entry and a candidate at a time."""
+    g_rows, g_columns = np.exp(np.asarray(log_rows, float)), np.exp(np.asarray(log_columns, float))
+    copies = len(g_rows) // X.shape[0]
+    rows, columns, ratios = np.zeros_like(g_rows), np.zeros_like(g_columns), np.zeros(len(g_rows))
+    for i in range(X.shape[0]):
+        for p in range(X.indptr[i], X.indptr[i + 1]):
+            j, x = X.indices[p], X.data[p]
+            for r in range(i * copies, (i + 1) * copies):
+                product = g_rows[r] * g_columns[j]
+                m = max(product.sum(), floor)
+                rows[r] += x * product / m
+                columns[j] += weights[r] * x * product / m
+                ratios[r] += scipy.special.xlogy(x, m) - scipy.special.xlogy(x, x)
+    return rows, columns, ratios
+
+
+@compiled
+@DTYPES
+@pytest.mark.parametrize("K", [1, 7, 64, 130])
+@pytest.mark.usefixtures("level")
+def test_sums_agree_with_a_loop(dtype, K):
+    X, (log_rows, log_columns) = matrix(30, 20), logs(30, 20, K, dtype)
+    with jax.enable_x64(dtype is np.float64):
+        sums = native.allocate(*parts(X, dtype), log_rows, log_columns)
+    expected = loop(X, log_rows, log_columns, np.ones(30), 0)
+    for ours, reference in zip(sums, expected, strict=True):
+        assert ours.dtype == dtype
+        # A sum of terms of both signs, such as the log ratio, is exact relative to its largest values.
+        np.testing.assert_allclose(ours, reference, rtol=PRECISION[dtype], atol=PRECISION[dtype] * abs(reference).max())
+
+
+@compiled
+def test_candidates_share_a_row_and_have_weights():
+    X, (log_rows, log_columns) = matrix(8, 6), logs(24, 6, 5, float)
+    weights = np.random.default_rng(2).uniform(size=24) * (np.arange(24) % 4 > 0)
+    sums = jax.jit(native.allocate)(*parts(X, float), log_rows, log_columns, weights)
+    for ours, reference in zip(sums, loop(X, log_rows, log_columns, weights, 0), strict=True):
+        np.testing.assert_allclose(ours, reference, rtol=1e-12, atol=1e-12)
+
+
+@compiled
+@DTYPES
+def test_disjoint_supports_stay_finite(dtype):
+    """As in dense sweeps: the entry is left out of the counts, and the floor stands in for M."""
+    x, far = jnp.asarray([3.0], dtype), -2000.0
+    log_rows, log_columns = jnp.asarray([[0.0, far]], dtype), jnp.asarray([[far, 0.0]], dtype)
+    sums = native.allocate(np.array([0, 1]), np.zeros(1, np.int32), x, log_rows, log_columns)
+    np.testing.assert_array_equal(sums.rows, [[0, 0]])
+    np.testing.assert_allclose(sums.log_ratios, 3 * np.log(FLOOR[dtype] / 3), rtol=1e-5)
+
+
+@compiled
+@DTYPES
+def test_what_is_not_a_number_is_seen(dtype):
+    X, (log_rows, log_columns) = matrix(6, 5, density=1), logs(6, 5, 3, dtype)
+    assert X[1, 1] > 0
+    for rows, columns in (log_rows.at[1, 2].set(jnp.nan), log_columns), (log_rows, log_columns.at[1, 2].set(jnp.nan)):
+        sums = native.allocate(*parts(X, dtype), rows, columns)
+        S = native.thin(jax.random.key(0), *parts(X, dtype), jnp.exp(rows), jnp.exp(columns))
+        for spoiled in (sums.rows[1], sums.log_ratios[1], sums.columns[1], S[0][1], S[1][1]):
+            assert np.isnan(spoiled).all()
+
+
+def run_both(threads):
+    """Sums and draws of a problem that is large enough for several threads."""
+    X, (log_rows, log_columns) = matrix(3000, 12, density=0.5), logs(3000, 12, 9, np.float32)
+    arrays = parts(X, np.float32)
+    set_threads(threads)
+    sums = native.allocate(*arrays, log_rows, log_columns)
+    return [*sums, *native.thin(jax.random.key(3), *arrays, jnp.exp(log_rows), jnp.exp(log_columns))]
+
+
+@compiled
+def test_the_same_bits_whatever_the_number_of_threads():
+    one, two = run_both(1), run_both(2)
+    set_threads(library.load().threads)
+    for first, second in zip(one, two, strict=True):
+        np.testing.assert_array_equal(first, second)
+
+
+@compiled
+def test_kernels_work_in_loops_and_under_vmap():
+    X, (log_rows, log_columns) = matrix(9, 7), logs(9, 7, 3, float)
+    arrays = parts(X, float)
+
+    def step(_, state):
+        sums = native.allocate(*arrays, *state)
+        return jnp.log(1 + sums.rows), jnp.log(1 + sums.columns)
+
+    looped = jax.jit(lambda *start: jax.lax.fori_loop(0, 3, step, start))(log_rows, log_columns)
+    plain = log_rows, log_columns
+    for _ in range(3):
+        plain = step(0, plain)
+    np.testing.assert_array_equal(looped[0], plain[0])
+    both = jax.vmap(lambda shift: native.allocate(*arrays, log_rows + shift, log_columns).rows)(jnp.array([0.0, 5.0]))
+    np.testing.assert_allclose(both[0], both[1], rtol=1e-12)  # no sum depends on shifts by row
+
+
+SHARDED = """
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import Mesh, PartitionSpec as P
+from gsnmf.inference import native
+
+rng = np.random.default_rng(0)
+X, V, T = rng.poisson(1.0, (6, 4)).astype(np.float32), rng.normal(size=(6, 3)), rng.normal(size=(4, 3))
+indptr, indices = np.arange(4, dtype=np.int32) * 4, np.tile(np.arange(4, dtype=np.int32), 3)
+
+def part(x, V, T):
+    sums = native.allocate(indptr, indices, x.reshape(-1), V, T)
+    return sums.rows, jax.lax.psum(sums.columns, "n"), sums.log_ratios
+
+mesh = Mesh(np.array(jax.devices()), "n")
+split = jax.jit(jax.shard_map(part, mesh=mesh, in_specs=(P("n"), P("n"), P()), out_specs=(P("n"), P(), P("n"))))
+V, T = jnp.asarray(V, jnp.float32), jnp.asarray(T, jnp.float32)
+whole = native.allocate(np.arange(7, dtype=np.int32) * 4, np.tile(indices[:4], 6), X.reshape(-1), V, T)
+for ours, reference in zip(split(X, V, T), whole):
+    np.testing.assert_allclose(ours, reference, rtol=1e-5, atol=1e-6)
+print(len(jax.devices()), "devices")
+"""
+
+
+@compiled
+def test_kernels_work_in_shard_map():
+    assert run(SHARDED, XLA_FLAGS="--xla_force_host_platform_device_count=2") == "2 devices"
+
+
+@compiled
+@pytest.mark.usefixtures("level")
+def test_philox_is_that_of_numpy():
+    """The numbers of entry 5 are those of counters (0, 5), (1, 5), …: NumPy's is increased before its first use."""
+    key = np.array([7, 9], np.uint32)
+    counter = np.array([2**64 - 1, 4, 0, 0], np.uint64)
+    random = np.random.Philox(key=7 + 9 * 2**32, counter=counter).random_raw(4)
+    # Each of 4 units of entry 5 falls into one of 1000 equal intervals.
+    x, K = np.array([0, 0, 0, 0, 0, 4.0]), 1000
+    indptr, indices = np.array([0, 6]), np.arange(6, dtype=np.int32)
+    S, _ = native.thin(key, indptr, indices, jnp.asarray(x), jnp.ones((1, K)), jnp.ones((6, K)))
+    drawn = np.repeat(np.arange(K), np.asarray(S[0], int))
+    np.testing.assert_array_equal(drawn, np.sort((random >> 11) * 2.0**-53 * K // 1))
+
+
+@compiled
+@DTYPES
+@pytest.mark.usefixtures("level")
+def test_every_count_is_shared_out(dtype):
+    X = matrix(7, 6, mean=40.0, density=0.8)
+    X.data[:3] = 1, 1e6, 3e4
+    rng = np.random.default_rng(0)
+    T, V = (jnp.asarray(rng.gamma(0.3, size=(n, 5)), dtype) for n in X.shape)
+    T = T.at[0].set(1e-30).at[:, 4].set(0)  # products that would underflow in single precision, and a component alone
+    S = native.thin(jax.random.key(0), *parts(X, dtype), T, V)
+    np.testing.assert_array_equal(S[0].sum(axis=1), X.sum(axis=1))
+    np.testing.assert_array_equal(S[1].sum(axis=1), X.sum(axis=0))
+    np.testing.assert_array_equal(S[0].sum(axis=0), S[1].sum(axis=0))
+    assert (S[0] >= 0).all()
+    assert S[0][:, 4].sum() == 0
+    again = native.thin(jax.random.key(0), *parts(X, dtype), T, V)
+    other = native.thin(jax.random.key(1), *parts(X, dtype), T, V)
+    np.testing.assert_array_equal(S[0], again[0])
+    assert (S[0] != other[0]).any()
+
+
+@compiled
+def test_a_component_takes_all_where_all_products_are_zero():
+    S, _ = native.thin(
+        jax.random.key(0), np.array([0, 1]), np.zeros(1, np.int32), jnp.ones(1) * 3, *jnp.zeros((2, 1, 2))
+    )
+    np.testing.assert_array_equal(S, [[0, 3]])
+
+
+@compiled
+@DTYPES
+@pytest.mark.parametrize(("x", "K", "draws"), [(1, 70, 40_000), (3, 9, 20_000), (200, 5, 20_000), (10**6, 20, 2_000)])
+def test_an_entry_is_multinomial(dtype, x, K, draws):
+    """Means, covariances and the whole distribution of a component: by units, by both and by binomials.
+
+    Each of the three fails by chance in 1 of 10,000 runs; seeds are fixed, so it fails always or never.
+    """
+    share = np.random.default_rng(4).gamma(0.7, size=K)
+    v = jnp.ones((draws, K), dtype)
+    entries = np.array([0, draws]), np.arange(draws, dtype=np.int32), jnp.full(draws, x, dtype)
+    S = native.thin(jax.random.key(5), *entries, jnp.asarray(share[None], dtype), v)[1]
+    p, s = share / share.sum(), np.asarray(S, float)
+    # K − 1 of the components, made independent: squares of DRAWS standardised means add up to χ².
+    covariance = x * (np.diag(p) - np.outer(p, p))[1:, 1:]
+    white = np.linalg.solve(np.linalg.cholesky(covariance), (s - x * p)[:, 1:].T)
+    assert scipy.stats.chi2(K - 1).sf(draws * (white.mean(axis=1) ** 2).sum()) > 1e-4
+    # Products of two such numbers have mean 0 and a variance that is estimated from them.
+    i, j = np.triu_indices(min(K - 1, 8), 1)
+    products = white[i] * white[j]
+    z = products.mean(axis=1) / products.std(axis=1) * np.sqrt(draws)
+    assert abs(z).max(initial=0) < scipy.stats.norm.isf(0.5e-4 / max(1, len(z)))
+    k = p.argmax()
+    distribution = scipy.stats.binom(x, p[k])
+    uniform = distribution.cdf(s[:, k] - 1) + np.random.default_rng(6).uniform(size=draws) * distribution.pmf(s[:, k])
+    assert scipy.stats.kstest(uniform, "uniform").pvalue > 1e-4
+
+
+@compiled
+@DTYPES
+@pytest.mark.usefixtures("level")
+def test_special_functions_agree_with_scipy(dtype):
+    x = np.logspace(-6, 8, 20_001).astype(dtype)
+    with jax.enable_x64(dtype is np.float64):
+        ours = [np.asarray(f(jnp.asarray(x)), float) for f in (native.digamma, native.gammaln, native.exp_digamma)]
+        entropy = np.asarray(native.log_entropy(jnp.asarray(x)), float)
+    x = x.astype(float)
+    psi, gammaln = scipy.special.digamma(x), scipy.special.gammaln(x)
+    # Where a function crosses zero its rounding is absolute. exp ψ has the absolute error of ψ as its relative one.
+    tolerance = {np.float32: 1.5e-6, np.float64: 1e-14}[dtype]
+    np.testing.assert_array_less(abs(ours[0] - psi) / np.maximum(1, abs(psi)), tolerance)
+    np.testing.assert_array_less(abs(ours[1] - gammaln) / np.maximum(1, abs(gammaln)), tolerance)
+    normal = psi > -80  # above, exp ψ is a normal number in single precision
+    np.testing.assert_array_less(
+        (abs(np.log(ours[2][normal]) - psi[normal])) / np.maximum(1, abs(psi[normal])), tolerance
+    )
+    small = x < 100  # beyond, SciPy's terms cancel
+    exact = (x + gammaln - x * psi)[small]
+    np.testing.assert_array_less(abs(entropy[small] - exact) / np.maximum(1, abs(exact)), 2 * tolerance + 2e-13)
+
+
+@compiled
+@pytest.mark.parametrize("size", [0, 1, 7, 2**14 + 3])
+def test_special_functions_of_any_size(size):
+    x = jnp.arange(1.0, size + 1).reshape(1, size)
+    np.testing.assert_allclose(native.digamma(x), scipy.special.digamma(x), rtol=1e-13)
+
+
+def test_row_pointers_of_both_widths():
+    wide = native.row_pointers(np.array([0, 1, 2**33]))
+    assert wide.dtype == np.int32
+    np.testing.assert_array_equal(wide.view(np.int64)[:, 0], [0, 1, 2**33])
+
+
+@compiled
+def test_wide_row_pointers_give_the_same():
+    X, (log_rows, log_columns) = matrix(9, 7), logs(9, 7, 3, np.float32)
+    indptr, *entries = parts(X, np.float32)
+    wide = np.ascontiguousarray(X.indptr, np.int64).view(np.int32).reshape(-1, 2)
+    with jax.enable_x64(True):
+        longer = jnp.asarray(X.indptr, jnp.int64)
+    for other in (wide, longer):
+        with jax.enable_x64(other is longer):
+            sums = native.allocate(other, *entries, log_rows, log_columns)
+        np.testing.assert_array_equal(sums.rows, native.allocate(indptr, *entries, log_rows, log_columns).rows)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"indices": np.zeros(2, np.int64)}, "indices of 32 bits"),
+        ({"values": np.ones(3)}, "as many indices as values"),
+        ({"values": np.ones(2, np.float32)}, "expected arrays of float32 or of float64; got float32, float64"),
+        ({"log_columns": np.ones((2, 4))}, "as many components"),
+        ({"log_rows": np.ones((3, 3))}, "expected 2 rows, or candidates"),
+    ],
+)
+def test_parts_that_do_not_fit(change, message):
+    arguments = {
+        "indptr": np.array([0, 1, 2], np.int32),
+        "indices": np.zeros(2, np.int32),
+        "values": jnp.ones(2),
+        "log_rows": jnp.ones((2, 3)),
+        "log_columns": jnp.ones((2, 3)),
+    }
+    with pytest.raises(ValueError, match=message):
+        native.allocate(**arguments | change)
+
+
+def run(program, **settings):
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_kernels_can_be_switched_off(monkeypatch):
+    monkeypatch.setenv("GSNMF_KERNEL", "off")
+    for module in (library, native):
+        monkeypatch.setattr(module, "load", library.load.__wrapped__)
+    assert not native.is_available()
+    assert native.describe() == "JAX, rows padded: no compiled kernel (switched off by GSNMF_KERNEL)"
+    with pytest.raises(RuntimeError, match="expected a compiled kernel; got none: switched off"):
+        native.digamma(jnp.ones(3))
+
+
+def test_settings_are_checked(monkeypatch):
+    monkeypatch.setenv("GSNMF_THREADS", "many")
+    with pytest.raises(ValueError, match="expected GSNMF_THREADS to be a whole number of at least 1; got 'many'"):
+        library.load.__wrapped__()
+    monkeypatch.setenv("GSNMF_THREADS", "2")
+    monkeypatch.setenv("GSNMF_KERNEL", "yes")
+    with pytest.raises(ValueError, match="expected GSNMF_KERNEL to be on or off; got 'yes'"):
+        library.load.__wrapped__()
+
+
+def test_a_library_of_other_sources_is_not_used(monkeypatch, tmp_path):
+    monkeypatch.setattr(library, "fingerprint", lambda: "other")
+    reason = library.load.__wrapped__().reason
+    assert "library" in reason
+    monkeypatch.setattr(library, "HERE", tmp_path)
+    assert library.load.__wrapped__().reason == f"no library: {library.BUILD}"
+
+
+def test_there_is_a_library_where_there_is_a_compiler():
+    """Else all tests above would be skipped, and nobody would notice."""
+    if build.find_compiler() and library.load().reason != "switched off by GSNMF_KERNEL":
+        assert library.load().reason == ""
+
+
+def test_without_a_compiler_there_is_a_reason(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("CXX", "/nonexistent")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(build.BuildError, match=r"found no C\+\+ compiler, and no package ziglang"):
+        build.compile_library(tmp_path)
+
+
+LAYOUT = """
+#include "ffi.h"
+#include "xla/ffi/api/c_api.h"
+#define SAME(ours, field, theirs, other) static_assert(offsetof(ffi::ours, field) == offsetof(theirs, other), #field);
+SAME(Frame, extensions, XLA_FFI_CallFrame, extension_start) SAME(Frame, api, XLA_FFI_CallFrame, api)
+SAME(Frame, stage, XLA_FFI_CallFrame, stage) SAME(Frame, arguments, XLA_FFI_CallFrame, args)
+SAME(Frame, results, XLA_FFI_CallFrame, rets) SAME(Buffers, size, XLA_FFI_Args, size)
+SAME(Buffers, buffers, XLA_FFI_Args, args) SAME(Buffers, buffers, XLA_FFI_Rets, rets)
+SAME(Buffer, dtype, XLA_FFI_Buffer, dtype) SAME(Buffer, data, XLA_FFI_Buffer, data)
+SAME(Buffer, rank, XLA_FFI_Buffer, rank) SAME(Buffer, dims, XLA_FFI_Buffer, dims)
+SAME(Api, version, XLA_FFI_Api, api_version) SAME(Api, create_error, XLA_FFI_Api, XLA_FFI_Error_Create)
+SAME(Version, minor, XLA_FFI_Api_Version, minor_version)
+SAME(MetadataExtension, metadata, XLA_FFI_Metadata_Extension, metadata)
+SAME(Metadata, version, XLA_FFI_Metadata, api_version) SAME(Metadata, traits, XLA_FFI_Metadata, traits)
+SAME(Metadata, state_type, XLA_FFI_Metadata, state_type_id) SAME(ErrorArguments, code, XLA_FFI_Error_Create_Args, errc)
+static_assert(ffi::kMetadata == XLA_FFI_Extension_Metadata && ffi::kExecute == XLA_FFI_ExecutionStage_EXECUTE);
+static_assert(ffi::kInt64 == XLA_FFI_DataType_S64 && ffi::kResourceExhausted == XLA_FFI_Error_Code_RESOURCE_EXHAUSTED);
+"""
+
+
+@pytest.mark.skipif(not build.find_compiler(), reason="no compiler")
+def test_the_interface_is_that_of_the_installed_jaxlib(tmp_path):
+    source = tmp_path / "layout.cc"
+    source.write_text(LAYOUT)
+    headers = [f"-I{Path(build.HERE)}", f"-I{jax.ffi.include_dir()}"]
+    command = [*build.find_compiler(), "-std=c++17", "-fsyntax-only", "-Wno-invalid-offsetof", *headers, str(source)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
