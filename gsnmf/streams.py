@@ -11,6 +11,7 @@ takes it:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,10 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from .files import PathLike, read_matrix
+from .inference.stream.batches import read_levels
+from .model import Gamma, GroupSparse, Priors, as_data, default_priors
 
+SAMPLE = 2048  # samples of which the default priors are made
 BLOCK = 64  # consecutive samples read at once from a file
 LAZY = (".npy", ".h5ad", ".h5", ".hdf5", ".zarr")
 
@@ -157,3 +161,50 @@ def _text(values: NDArray[Any]) -> NDArray[Any]:
     if values.dtype.kind not in "SO":
         return values
     return np.asarray([x.decode() if isinstance(x, bytes) else x for x in values.tolist()])
+
+
+def sampled_priors(
+    X: Any,
+    groups: Any = None,
+    *,
+    num_samples: int | None = None,
+    group_names: Sequence[Any] | None = None,
+    seed: int = 0,
+    **options: Any,
+) -> Priors:
+    """Build the default priors for a matrix that is not read as a whole, from a random part of its samples.
+
+    Shapes of λ that are fractions of a sample's counts (`relative_rates`) are for all samples of a group.
+
+    Args:
+        X: features × samples, as `cavi.stream` takes it.
+        groups: one label per sample, or None.
+        num_samples: samples of the collection that X is the beginning of; by default those of X.
+        group_names: all groups in their order; by default those that occur.
+        seed: of the random part.
+        options: as in `default_priors`.
+
+    >>> X, groups = np.full((2, 5000), 3), np.arange(5000) % 2
+    >>> sampled_priors(X, groups, per_group=1).coefficients.rate.a.tolist()
+    [[15.0, 150.0], [150.0, 15.0]]
+    """
+    N = int(X.shape[1])
+    rows = np.arange(N)
+    if N > SAMPLE:
+        block = getattr(X, "block", 1)
+        some = np.random.default_rng(seed).choice(-(-N // block), -(-SAMPLE // block), replace=False)
+        rows = (np.sort(some)[:, None] * block + np.arange(block)[None, :]).ravel()
+        rows = rows[rows < N]
+    if groups is None:
+        return default_priors(as_data(X[:, rows]), **options)
+    labels, levels, sizes = read_levels(groups, group_names)
+    data = as_data(X[:, rows], labels[rows], group_names=levels)
+    priors = default_priors(data, **options)
+    if options.get("prior", "relative") != "relative":
+        return priors
+    # A group that is not in the part counts as one of one sample there: see `relative_rates`.
+    drawn = np.maximum(np.asarray(data.group_sizes, float), 1)
+    wanted = drawn * N / len(rows) if sizes is None else np.maximum(sizes, 1)
+    times = wanted / drawn * (1 if num_samples is None else num_samples / N)
+    rate: Gamma = priors.coefficients.rate
+    return priors._replace(coefficients=GroupSparse(Gamma(rate.a * times[None, :], rate.b)))
