@@ -163,6 +163,27 @@ def _text(values: NDArray[Any]) -> NDArray[Any]:
     return np.asarray([x.decode() if isinstance(x, bytes) else x for x in values.tolist()])
 
 
+def read_names(path: PathLike, num_features: int) -> list[Any]:
+    """Read the names of features: the index of AnnData's `var`, or those of `files.read_matrix`; else 0, 1, ....
+
+    Args:
+        path: the file.
+        num_features: their number.
+    """
+    path = Path(path)
+    suffix = path.suffix.lower()
+    names: Any = None
+    if suffix not in LAZY:
+        names = read_matrix(path).feature_names
+    elif suffix != ".npy":
+        group = open_group(path)
+        var = group["var"] if hasattr(group, "keys") and "var" in group else None
+        if hasattr(var, "keys"):
+            index = _text(np.asarray(var[str(var.attrs.get("_index", "_index"))][:]))
+            names = index.tolist() if len(index) == num_features else None
+    return list(range(num_features)) if names is None else list(names)
+
+
 def sampled_priors(
     X: Any,
     groups: Any = None,

@@ -20,6 +20,7 @@ from .options import (
     run_options,
     seed,
 )
+from .stream import add_stream, check_stream, run_stream
 
 if TYPE_CHECKING:
     from ..inference import Fit
@@ -29,6 +30,7 @@ FIT_EXAMPLE = "  gsnmf fit faces.npz --labels people.csv --per-group 3 --out fac
 FIT_EXAMPLES = f"""examples:
 {FIT_EXAMPLE}
   gsnmf fit counts.csv --rank 10 --out counts_fit.npz
+  gsnmf fit cells.h5ad --stream --labels cell_type --out cells_fit.npz
 
 {FILES}
 The fit is saved as two files, .npz for the arrays and .json for the rest, together with the data unless --without-data
@@ -72,6 +74,7 @@ def add_fit(commands: Any, **common: Any) -> None:
     fit.add_argument(
         "--image-shape", type=image_shape, metavar="HxW", help="samples are images: pictures and reports draw them"
     )
+    add_stream(fit)
     fit.add_argument("--without-data", action="store_true", help="save only the fit; a report then needs the data")
 
 
@@ -86,6 +89,9 @@ def _fit(arguments: argparse.Namespace) -> int:
         if given is not None and given.resolve() in (npz.resolve(), npz.with_suffix(".json").resolve()):
             raise ValueError(f"expected --out to name a file other than the input; got {given} for both")
     check_problem(arguments)
+    check_stream(arguments)
+    if arguments.stream:
+        return run_stream(arguments, npz)
     if arguments.plots is not None:
         check_folder(arguments.plots)
     data, priors, rank = read_problem(arguments)
