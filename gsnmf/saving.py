@@ -24,7 +24,8 @@ from .inference.results import priors_of
 from .model import Data, Exponential, Gamma, GroupSparse, HeldOut, Labels, Names, Priors, Relevance
 from .model.compressed import Compressed, Places, is_sparse
 
-# 2: the kind of bound, and factors other than Gammas; 3: more priors; 4: the data, and the shape of images; 5: sparse X, streams
+# 2: the kind of bound, and factors other than Gammas; 3: more priors; 4: the data, and the shape of images;
+# 5: sparse X, and the state of a stream
 FORMAT, FORMAT_VERSION = "gsnmf-fit", 5
 PARTS: tuple[Any, ...] = (
     *(Gamma, Exponential, GroupSparse, Relevance, Priors, Posterior, LabelledPosterior, LabelPosterior, Labels),
