@@ -25,6 +25,7 @@ from .classification.prediction import (
     transduced,
 )
 from .classification.restarts import Recipe, draw_seeds, labelled
+from .classification.streaming import learn_batch, memory_of
 from .inference import LinearResponse, cavi, in_use, linear_response
 from .inference.defaults import ACCELERATE, INIT, LAM_START, MAX_STEPS, TOL
 from .inference.results import divergence
@@ -93,6 +94,8 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         unlabelled: the value in y that marks unlabelled samples, in addition to NaN and None, which always do; None for
             no other. "auto": scikit-learn's −1, if there are two or more other labels and all are whole numbers ≥ 0; in
             {−1, 1} it is a class, and {−1, 0, 1} is refused, as it may mean either.
+        total_samples: for `partial_fit`, the number of samples in the collection that batches come from; None for the
+            samples so far. The strength of the priors and the weight of a batch depend on it.
         random_state: a seed, a RandomState or None. A seed N gives the fit of `gsnmf fit --seed N`.
         verbose: 1 for a progress bar over restarts.
 
@@ -151,6 +154,7 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         validation_fraction: float = 0.1,
         calibrate: str | int | None = "training",
         unlabelled: Any = "auto",
+        total_samples: int | None = None,
         random_state: int | np.random.RandomState | None = None,
         verbose: int = 0,
     ) -> None:
@@ -178,6 +182,7 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         self.validation_fraction = validation_fraction
         self.calibrate = calibrate
         self.unlabelled = unlabelled
+        self.total_samples = total_samples
         self.random_state = random_state
         self.verbose = verbose
 
@@ -224,6 +229,32 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         if index is not None:
             self._calibrate(plan, matrix, index)
             self._transduce(plan, matrix, index)
+        return self
+
+    def partial_fit(self, X: ArrayLike, y: ArrayLike | None = None, classes: ArrayLike | None = None) -> Self:
+        """Learn from one more batch of samples, none of which is kept: one step of `cavi.stream`.
+
+        `transform` then works as after `fit`, and predictions do with predict_by="model". Attributes that need all
+        samples (`in_use_`, `reconstruction_err_`, `transduction_`, a temperature) are missing, and `n_restarts`,
+        `select` and `calibrate` have no effect. After `fit`, the stream begins with the dictionary of the fit.
+
+        Args:
+            X: samples × features, as in `fit`.
+            y: as in `fit`; in every batch or in none.
+            classes: all labels, at the first call; by default those of its y.
+        """
+        recipe = Recipe(*(getattr(self, name) for name in Recipe._fields))
+        parameters.check_recipe(recipe)
+        parameters.check_choices(self)
+        last = getattr(self, "_fit", None)
+        matrix, index = self._read_batch(X, y, classes, first=last is None)
+        number = len(getattr(self, "classes_", []))
+        fit = learn_batch(recipe, matrix, index, number, self.total_samples, self.random_state, last)
+        self._fit, self._index, self._memory = fit, None, memory_of(fit, self.transform_by)
+        self.best_restart_, self.temperature_, self._calibrated_for = 0, None, self.predict_by
+        self.posterior_, self.priors_, self.elbo_, self.n_iter_ = fit.posterior, fit.priors, fit.elbo, fit.num_steps
+        T = np.asarray(fit.posterior.T.mean, float)
+        self.components_, self.n_components_ = T.T / self.unit_, T.shape[1]
         return self
 
     def transform(self, X: ArrayLike) -> NDArray[Any]:
@@ -356,6 +387,10 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         parameters.check_choices(self)
         if not hasattr(self, "classes_"):
             raise ValueError("expected an estimator fitted with labels, fit(X, y), for predictions; got y=None at fit")
+        if self._fit.stream is not None and self.predict_by != "model":
+            raise ValueError(
+                f"expected predict_by='model' after partial_fit, which keeps no samples; got {self.predict_by!r}"
+            )
         samples = self._new(X)
         if self.predict_by == "model":
             parameters.check_class_posterior(self.priors_)
@@ -398,6 +433,24 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
             index[~unlabelled] = known
         parameters.check_nonnegative(matrix)
         self.unit_ = 1.0 if self.counts is None else unit_of(matrix, self.counts)
+        return self._turned(matrix), index
+
+    def _read_batch(
+        self, X: ArrayLike, y: ArrayLike | None, classes: ArrayLike | None, first: bool
+    ) -> tuple[Any, NDArray[Any] | None]:
+        """Return a batch as `_read` does; the first one decides classes and unit."""
+        if first and classes is None:
+            return self._read(X, y)
+        matrix = validate_data(self, parameters.unmasked(X), reset=first, **READING)
+        parameters.check_nonnegative(matrix)
+        if first:
+            self.classes_ = parameters.index_labels(np.asarray(classes))[0]
+            self.unit_ = 1.0 if self.counts is None else unit_of(matrix, self.counts)
+        if (y is None) == hasattr(self, "classes_"):
+            said = "labels in every batch, as in the first" if y is None else "no labels, as in the first batch"
+            raise ValueError(f"expected {said}; got {'y=None' if y is None else 'labels'}")
+        index = None if y is None else parameters.index_known(y, self.unlabelled, self.classes_)
+        check_consistent_length(matrix, index)
         return self._turned(matrix), index
 
     def _new(self, X: ArrayLike) -> Any:

@@ -19,16 +19,17 @@ from .files import PathLike
 from .images.preprocessing import pixels_of
 from .inference import Fit, Posterior
 from .inference.families import Correlated, LogNormal, Point
-from .inference.posterior import LabelledPosterior, LabelPosterior
+from .inference.posterior import LabelledPosterior, LabelPosterior, StreamState
 from .inference.results import priors_of
 from .model import Data, Exponential, Gamma, GroupSparse, HeldOut, Labels, Names, Priors, Relevance
 from .model.compressed import Compressed, Places, is_sparse
 
-# 2: the kind of bound, and factors other than Gammas; 3: more priors; 4: the data, and the shape of images; 5: sparse X
+# 2: the kind of bound, and factors other than Gammas; 3: more priors; 4: the data, and the shape of images;
+# 5: sparse X, and the state of a stream
 FORMAT, FORMAT_VERSION = "gsnmf-fit", 5
 PARTS: tuple[Any, ...] = (
     *(Gamma, Exponential, GroupSparse, Relevance, Priors, Posterior, LabelledPosterior, LabelPosterior, Labels),
-    *(LogNormal, Correlated, Point),
+    *(LogNormal, Correlated, Point, StreamState),
 )
 FAMILIES: dict[str, Any] = {part.__name__: part for part in PARTS}
 HELD_OUT = ("feature", "sample", "value")
@@ -86,6 +87,7 @@ def save_fit(
     arrays: dict[str, NDArray[Any]] = {}
     posterior, prior = _describe(fit.posterior, "posterior", arrays), _describe(priors, "priors", arrays)
     _describe(fit.elbo, "elbo", arrays)
+    stream = _describe(fit.stream, "stream", arrays)
     observed, shown = _describe_data(data, arrays), _describe(pixels, "pixels", arrays)
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **arrays)
@@ -99,6 +101,7 @@ def save_fit(
         "bound": str(fit.bound),
         "data": fit.data,
         "labels": fit.labels,
+        "stream": stream,
         "learned": bool(fit.learned),
         "posterior": posterior,
         "priors": prior,
@@ -151,6 +154,7 @@ def load_fit(path: PathLike) -> Saved:
             "data": description.get("data"),
             "labels": description.get("labels"),
             "learned": description.get("learned", False),
+            "stream": _build(description.get("stream"), arrays),
         }
         how["priors"] = _build(description["priors"], arrays)
         fit = Fit(_build(description["posterior"], arrays), arrays["elbo"], **how)

@@ -42,7 +42,8 @@ def in_use(posterior: Posterior, data: Data | None = None) -> NDArray[np.bool_]:
     >>> in_use(Posterior(T, V, None)).tolist()
     [True, False]
     """
-    rank_of(posterior)
+    if rank_of(posterior) and np.shape(posterior.V.mean)[1] == 0:
+        raise ValueError("expected a posterior with coefficients of samples; got one of a stream, which keeps none")
     allotted, expected = _counts(posterior, data)
     used: NDArray[np.bool_] = (allotted >= expected / 2) & (expected > 1e-3 * expected.mean())
     return used

@@ -98,6 +98,7 @@ def run_nuts(
     options = _options(num_warmup, num_samples, num_chains, thinning, chain_method, progress_bar)
     beginning = _begin(data, priors, key, rank, start, init, num_chains)
     problem = beginning.problem
+    require_dense(problem.data, "NUTS")
     if problem.data.num_unlabelled > 0:
         _require_funsor()
     settings: dict[str, Any] = {"dense_mass": dense_mass, "target_accept_prob": target_accept_prob}
@@ -211,7 +212,6 @@ def _begin(
     if isinstance(begun, Posterior) and rank is None:
         rank = rank_of(begun)
     problem = Problem(data, priors, rank)
-    require_dense(problem.data, "a Markov chain")
     check_key(key)
     ahead, *keys = jax.random.split(key, 1 + num_chains)
     pi = {site: values for site, values in first_labels(problem.data).items() if site == "pi"}

@@ -164,3 +164,23 @@ def index_labels(labels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     except TypeError as error:
         raise ValueError(f"expected labels of one sortable type; got a mixture: {error}") from None
     return classes, index
+
+
+def index_known(y: ArrayLike, marker: Any, classes: NDArray[Any]) -> NDArray[Any]:
+    """Return the index of each sample's class among known ones, −1 for unlabelled samples.
+
+    Args:
+        y: one label per sample.
+        marker: as in `find_unlabelled`.
+        classes: sorted.
+    """
+    check_single(y)
+    unlabelled = find_unlabelled(y, marker)
+    index = np.full(len(unlabelled), -1)
+    if not unlabelled.all():
+        labels = read_known(y, unlabelled)
+        strangers = sorted({str(label) for label in labels if label not in set(classes.tolist())})
+        if strangers:
+            raise ValueError(f"expected labels among the classes {classes.tolist()}; got {', '.join(strangers[:5])}")
+        index[~unlabelled] = np.searchsorted(classes, labels)
+    return index

@@ -21,6 +21,7 @@ from .options import (
     seed,
 )
 from .processes import add_distributed, check_distributed, in_processes, read_own_part
+from .stream import add_stream, check_stream, run_stream
 
 if TYPE_CHECKING:
     from ..inference import Fit
@@ -30,6 +31,7 @@ FIT_EXAMPLE = "  gsnmf fit faces.npz --labels people.csv --per-group 3 --out fac
 FIT_EXAMPLES = f"""examples:
 {FIT_EXAMPLE}
   gsnmf fit counts.csv --rank 10 --out counts_fit.npz
+  gsnmf fit cells.h5ad --stream --labels cell_type --out cells_fit.npz
 
 {FILES}
 The fit is saved as two files, .npz for the arrays and .json for the rest, together with the data unless --without-data
@@ -78,6 +80,7 @@ def add_fit(commands: Any, **common: Any) -> None:
     fit.add_argument(
         "--image-shape", type=image_shape, metavar="HxW", help="samples are images: pictures and reports draw them"
     )
+    add_stream(fit)
     fit.add_argument("--without-data", action="store_true", help="save only the fit; a report then needs the data")
 
 
@@ -95,6 +98,11 @@ def _fit(arguments: argparse.Namespace) -> int:
     check_distributed(arguments)
     if not 0 <= arguments.checkpoint_every < math.inf:
         raise ValueError(f"expected --checkpoint-every to be a number of seconds; got {arguments.checkpoint_every}")
+    check_stream(arguments)
+    if arguments.stream and arguments.distributed:
+        raise ValueError("expected --stream or --distributed; got both")
+    if arguments.stream:
+        return run_stream(arguments, npz)
     if arguments.plots is not None:
         check_folder(arguments.plots)
     checkpoint = npz.with_suffix(".checkpoint.npz")

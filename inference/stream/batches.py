@@ -68,7 +68,7 @@ class Order(NamedTuple):
 
 
 def open_batches(
-    batches: Any, groups: Any, key: Array | None, labelled: Labelled, batch_size: int | None, block: int
+    batches: Any, groups: Any, key: Array | None, labelled: Labelled, batch_size: int | None, block: int | None = None
 ) -> Source:
     """Return the batches of anything that `stream` accepts.
 
@@ -78,11 +78,10 @@ def open_batches(
         key: as in `Order`.
         labelled: how labels are read.
         batch_size: as in `Order`; None for the default.
-        block: as in `Order`.
+        block: as in `Order`; None for what suits the matrix.
     """
-    order = Order(
-        key, BATCH_SIZE if batch_size is None else whole("batch_size", batch_size, 1), whole("block", block, 1)
-    )
+    size = BATCH_SIZE if batch_size is None else whole("batch_size", batch_size, 1)
+    order = Order(key, size, _natural_block(batches, size) if block is None else whole("block", block, 1))
     if isinstance(batches, Data) or is_matrix(batches):
         if isinstance(batches, Data) and groups is not None:
             raise ValueError("expected no groups with Data, which has its own; got groups")
@@ -98,6 +97,16 @@ def open_batches(
 
 def _getters(items: Iterable[Any], labelled: Labelled) -> Iterator[Callable[[], Data]]:
     return (partial(_as_batch, item, labelled) for item in items)
+
+
+def _natural_block(X: Any, batch_size: int) -> int:
+    """Return how many consecutive samples are best read together: a matrix may know, as those in files do.
+
+    In a memory map by rows, features, a sample is in as many places as there are features.
+    """
+    if isinstance(X, np.memmap) and X.flags.c_contiguous and not X.flags.f_contiguous:
+        return batch_size
+    return int(getattr(X, "block", 1))
 
 
 def is_matrix(batches: Any) -> bool:
@@ -152,37 +161,36 @@ def _of_matrix(X: Any, groups: Any, order: Order, labelled: Labelled) -> Source:
     if len(groups) != N:
         hint = ", as many as rows: transpose X?" if len(groups) == F else ""
         raise ValueError(f"expected groups to hold one label for each of the {N} samples; got {len(groups)}{hint}")
-    groups = groups.to_numpy() if hasattr(groups, "to_numpy") else groups
-    groups = groups if hasattr(groups, "dtype") else _objects(groups)
-    levels, sizes = _levels(groups, labelled.group_names)
+    labels, levels, sizes = read_levels(groups, labelled.group_names)
 
     def take(rows: np.ndarray) -> Data:
-        return as_data(X[:, rows], groups[rows], group_names=levels, label_prior=labelled.label_prior)
+        return as_data(X[:, rows], labels[rows], group_names=levels, label_prior=labelled.label_prior)
 
     return _of_columns(N, order, take, sizes)
 
 
-def _objects(groups: Sequence[Any]) -> np.ndarray:
-    """Return labels, or sets of labels, as an array with one axis."""
-    array = np.empty(len(groups), object)
-    array[:] = [list(some) if isinstance(some, SEVERAL) else some for some in groups]
-    return array
+def read_levels(groups: Any, group_names: Sequence[Any] | None) -> tuple[np.ndarray, list[Any], np.ndarray | None]:
+    """Return labels as an array, the names of all groups, and their sizes if every sample has one known label.
 
-
-def _levels(groups: np.ndarray, group_names: Sequence[Any] | None) -> tuple[list[Any], np.ndarray | None]:
-    """Return the names of all groups, and their sizes if every sample has one known label."""
-    if groups.ndim == 2:
-        return list(range(groups.shape[1]) if group_names is None else group_names), None
-    sets = [some if isinstance(some, SEVERAL) else [some] for some in groups.tolist()]
-    single = all(len(some) == 1 for some in sets)
+    Args:
+        groups: as in `as_data`.
+        group_names: as in `as_data`.
+    """
+    labels: Any = groups.to_numpy() if hasattr(groups, "to_numpy") else groups
+    if not hasattr(labels, "dtype"):
+        labels = np.empty(len(groups), object)
+        labels[:] = [list(some) if isinstance(some, SEVERAL) else some for some in groups]
+    if labels.ndim == 2:
+        return labels, list(range(labels.shape[1]) if group_names is None else group_names), None
+    sets = [some if isinstance(some, SEVERAL) else [some] for some in labels.tolist()]
     counts = pd.Series([label for some in sets for label in some]).value_counts(dropna=False)
     known = counts[counts.index.notna()]
     try:
         levels = sorted(known.index.tolist()) if group_names is None else list(group_names)
     except TypeError as error:
         raise ValueError(f"expected labels of one sortable kind; got a mixture ({error})") from None
-    complete = single and len(known) == len(counts)
-    return levels, np.array([known.get(level, 0) for level in levels], float) if complete else None
+    complete = len(known) == len(counts) and all(len(some) == 1 for some in sets)
+    return labels, levels, np.array([known.get(level, 0) for level in levels], float) if complete else None
 
 
 def part(data: Data, rows: np.ndarray) -> Data:

@@ -42,6 +42,7 @@ def stream_bound(
         max_steps: updates of V at most.
         tol: as `local_tol` in `stream`.
 
+    >>> import numpy as np
     >>> from gsnmf.inference import cavi
     >>> from gsnmf.model import Gamma, Priors
     >>> X, priors = np.random.default_rng(0).poisson(5.0, (3, 40)), Priors(Gamma(1.0, 1.0), Gamma(1.0, 1.0))
@@ -50,7 +51,7 @@ def stream_bound(
     True
     """
     learned, priors = factors_of(result), priors_of(result, priors)
-    source = open_batches(batches, groups, None, Labelled(group_names, label_prior), batch_size, 1)
+    source = open_batches(batches, groups, None, Labelled(group_names, label_prior), batch_size)
     problem, q, total = None, None, 0.0
     for get in source.read(None):
         data = get()

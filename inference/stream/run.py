@@ -26,7 +26,7 @@ from .begin import first_factors, held, observe_batch, problem_of_batch
 from .step import Globals, Outcome, Weights, step
 
 CHUNK = 25  # batches between checkpoints
-LATE = 3  # power of n by which batch n counts in the average: those of the last quarter have most of the weight
+LATE = 4  # power of n by which batch n counts in the average: the last fifth has most of the weight
 SHOWN = 100  # batches whose mean estimate of the bound is shown
 
 
@@ -84,7 +84,7 @@ def stream(
     group_names: Sequence[Any] | None = None,
     label_prior: Array | None = None,
     batch_size: int | None = None,
-    block: int = 1,
+    block: int | None = None,
     passes: int = 1,
     start: Start | Posterior | Fit | None = None,
     init: str = "random",
@@ -115,7 +115,8 @@ def stream(
         group_names: all groups in their order; needed with pairs (X, groups), as a batch may lack some of them.
         label_prior: weights of groups for unlabelled samples, as in `as_data`.
         batch_size: samples of a batch that is drawn from a matrix; 512 by default.
-        block: consecutive samples of a matrix that stay together, for files that are read faster in blocks.
+        block: consecutive samples of a matrix that stay together, for files that are read faster in blocks. By default
+            the matrix's own `block`; a batch, for a memory map by rows; else 1.
         passes: the number of passes over the samples.
         start: means from `cavi.start`, without V; or a `Posterior` or `Fit`, of which V is not read. A fit of a stream
             is resumed: batches that it has learned from are skipped, unless `batches` is an iterator, which goes on.

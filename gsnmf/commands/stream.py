@@ -1,0 +1,149 @@
+"""The stream of `gsnmf fit --stream`: samples are read from the file batch by batch."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .options import PRIOR_OPTIONS, given, run_options
+
+if TYPE_CHECKING:
+    from ..inference import Fit
+
+PASSES = 4  # over the samples; docs/scaling.md shows how far they go
+EVERY = 60.0  # seconds between checkpoints
+UNUSED = ("plots", "image_shape", "learn_dictionary", "learn_coefficients", "max_steps", "tol")
+
+
+def add_stream(parser: argparse.ArgumentParser) -> None:
+    """Add the options of streams."""
+    group = parser.add_argument_group(
+        "streams, for samples that need not fit in memory (also .h5ad, .h5 and .zarr files)"
+    )
+    group.add_argument("--stream", action="store_true", help="read samples in batches, several times")
+    group.add_argument("--passes", type=int, metavar="N", help=f"times that samples are read (default: {PASSES})")
+    group.add_argument("--batch-size", type=int, metavar="N", help="samples of a batch (default: 512)")
+    group.add_argument("--key", metavar="NAME", help="matrix in a .h5ad, .h5 or .zarr file (default: X)")
+    group.add_argument("--resume", action="store_true", help="go on from --out, saved by an interrupted stream")
+
+
+def check_stream(arguments: argparse.Namespace) -> None:
+    """Raise for options that have no effect with --stream, or without it."""
+    if not arguments.stream:
+        without = list(given(arguments, "passes", "batch_size", "key")) + ["resume"] * arguments.resume
+        if without:
+            raise ValueError(f"expected --stream with --{without[0].replace('_', '-')}; got none")
+        return
+    useless = list(given(arguments, *UNUSED))
+    if useless:
+        raise ValueError(f"expected no --{useless[0].replace('_', '-')} with --stream, where it has no effect; got it")
+
+
+def run_stream(arguments: argparse.Namespace, npz: Path) -> int:
+    """Fit a stream and save it in `npz`, with checkpoints; return the exit code."""
+    from ..model import Names
+    from ..saving import load_fit, save_fit
+    from ..streams import open_matrix, read_column, read_names, sampled_priors
+
+    X = open_matrix(arguments.file, arguments.key)
+    groups, levels = _labels(arguments, read_column), []
+    if groups is not None and len(groups) != X.shape[1]:
+        raise ValueError(f"expected one label for each of the {X.shape[1]} samples; got {len(groups)}")
+    if groups is not None:
+        from ..inference.stream.batches import read_levels
+
+        levels = read_levels(groups, None)[1]
+    start = None
+    if arguments.resume:
+        start = load_fit(npz).fit
+        if start.stream is None:
+            raise ValueError(f"expected --out to name a saved stream to resume; got another fit in {npz}")
+    options = given(arguments, *PRIOR_OPTIONS)
+    priors = sampled_priors(X, groups, rank=arguments.rank, **options) if start is None else start.priors
+    names = Names(read_names(arguments.file, X.shape[0]), [], levels)
+    print(f"Streaming {X.shape[0]:,} features × {X.shape[1]:,} samples", file=sys.stderr)
+    begin = time.perf_counter()
+    fit, interrupted = _run(arguments, X, groups, priors, start, lambda some: save_fit(npz, some, priors, names))
+    if fit is None:
+        raise KeyboardInterrupt
+    seconds = time.perf_counter() - begin
+    save_fit(npz, fit, priors, names, seconds=seconds)
+    if interrupted:
+        print(f"gsnmf: interrupted after batch {fit.num_steps}; saved in {npz}: go on by --resume", file=sys.stderr)
+        return 130
+    print(_table(X, levels, fit, seconds))
+    if not fit.is_finite:
+        print(f"gsnmf: error: {fit.message} The saved factors are not usable.", file=sys.stderr)
+        return 1
+    print(f"\n{fit.message}\nSaved in {npz} and {npz.with_suffix('.json').name}; coefficients: gsnmf.inference.fold_in")
+    return 0
+
+
+def _labels(arguments: argparse.Namespace, read_column: Any) -> Any:
+    """Return the labels in a file, or in a column of AnnData's obs; None without."""
+    from ..files import read_labels
+
+    if arguments.labels is None:
+        return None
+    inside = arguments.file.suffix.lower() in (".h5ad", ".zarr") and not arguments.labels.exists()
+    return read_column(arguments.file, str(arguments.labels)) if inside else read_labels(arguments.labels)
+
+
+def _run(
+    arguments: argparse.Namespace, X: Any, groups: Any, priors: Any, start: Any, save: Any
+) -> tuple[Fit | None, bool]:
+    """Return the fit, and whether Ctrl-C ended it: then the last checkpoint, or None before the first."""
+    import jax
+
+    from ..classification.restarts import draw_seeds
+    from ..inference import cavi
+
+    last: list[Fit] = [] if start is None else [start]
+    saved = time.perf_counter()
+    _, [seed] = draw_seeds(arguments.seed, 1)
+
+    def checkpoint(fit: Fit) -> None:
+        nonlocal saved
+        last[:] = [fit]
+        if time.perf_counter() - saved > EVERY:
+            save(fit)
+            saved = time.perf_counter()
+
+    options = {name: value for name, value in run_options(arguments).items() if name in ("init", "lam_start")}
+    try:
+        fit = cavi.stream(
+            X,
+            priors,
+            groups=groups,
+            key=jax.random.key(seed),
+            rank=arguments.rank,
+            passes=PASSES if arguments.passes is None else arguments.passes,
+            batch_size=arguments.batch_size,
+            start=start,
+            progress_bar=True,
+            callback=checkpoint,
+            **options,
+        )
+    except KeyboardInterrupt:
+        return (last[0], True) if last else (None, True)
+    return fit, False
+
+
+def _table(X: Any, levels: list[Any], fit: Fit, seconds: float) -> str:
+    import numpy as np
+    import pandas as pd
+
+    each = max(1, -(-len(fit.elbo) * X.shape[1] // int(fit.stream.samples))) if fit.stream else 1
+    values = {
+        "features": f"{X.shape[0]:,}",
+        "samples": f"{X.shape[1]:,}",
+        "groups": len(levels) or "none",
+        "components": fit.posterior.T.mean.shape[1],
+        "bound (last pass, estimated)": f"{np.mean(fit.elbo[-each:]):,.0f}",
+        "batches": fit.num_steps,
+        "seconds": f"{seconds:.1f}",
+    }
+    return str(pd.DataFrame([values]).to_string(index=False))
