@@ -101,14 +101,14 @@ def open_matrix(path: PathLike, key: str | None = None) -> Any:
 def open_group(path: Path) -> Any:
     """Open an HDF5 file or a zarr folder for reading."""
     if path.suffix.lower() != ".zarr":
-        import h5py
+        import h5py  # type: ignore[import-untyped]  # without stubs
 
         try:
             return h5py.File(path, "r")
         except OSError as error:
             raise ValueError(f"expected an HDF5 file in {path}; got {error}") from None
     try:
-        import zarr
+        import zarr  # type: ignore[import-not-found, unused-ignore]  # an extra
     except ImportError:
         raise ValueError(f"expected the package zarr, to open {path} (pip install zarr); got none") from None
     return zarr.open(str(path), mode="r")
@@ -151,7 +151,7 @@ def read_column(path: PathLike, column: str) -> NDArray[Any]:
         values = np.asarray(stored[:])
         return _text(values)
     codes = np.asarray(stored["codes"][:])
-    labels = np.append(_text(np.asarray(stored["categories"][:])).astype(object), None)
+    labels = np.array([*_text(np.asarray(stored["categories"][:])), None], object)
     read = labels[codes]
     return read if (codes < 0).any() else np.asarray(read.tolist())
 

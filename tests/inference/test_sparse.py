@@ -239,7 +239,7 @@ def test_refined_fits_are_those_of_the_dense_matrix():
 
 REFUSED = {
     "SVI": lambda fit, data: svi.run(data, PRIORS, key=jax.random.key(0), rank=K),
-    "a Markov chain": lambda fit, data: mcmc.run_nuts(data, PRIORS, key=jax.random.key(0), rank=K),
+    "NUTS": lambda fit, data: mcmc.run_nuts(data, PRIORS, key=jax.random.key(0), rank=K),
     "leaving samples out": lambda fit, data: leave_one_out(fit, data),
     "batch=False": lambda fit, data: cavi.run_many(
         data, PRIORS, keys=jax.random.split(jax.random.key(0)), rank=K, batch=True
