@@ -28,7 +28,7 @@ from .classification.restarts import Recipe, draw_seeds, labelled
 from .classification.streaming import learn_batch, memory_of
 from .inference import LinearResponse, cavi, in_use, linear_response
 from .inference.defaults import ACCELERATE, INIT, LAM_START, MAX_STEPS, TOL
-from .inference.results import divergence
+from .inference.results import divergence, priors_of
 from .intervals import PROB, REFINING, largest_features, profiles, proportion_intervals, proportions, rows_of
 from .model import Priors, as_data
 from .model.defaults import A_T, B_T, PER_GROUP, PRIOR, SCALE
@@ -253,7 +253,8 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         self._fit, self._index, self._memory = fit, None, memory_of(fit, self.transform_by)
         self.temperature_: float | None = None
         self.best_restart_, self._calibrated_for = 0, self.predict_by
-        self.posterior_, self.priors_, self.elbo_, self.n_iter_ = fit.posterior, fit.priors, fit.elbo, fit.num_steps
+        self.posterior_, self.priors_ = fit.posterior, priors_of(fit)
+        self.elbo_, self.n_iter_ = fit.elbo, fit.num_steps
         T = np.asarray(fit.posterior.T.mean, float)
         self.components_, self.n_components_ = T.T / self.unit_, T.shape[1]
         return self

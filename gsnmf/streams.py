@@ -178,7 +178,7 @@ def read_names(path: PathLike, num_features: int) -> list[Any]:
     elif suffix != ".npy":
         group = open_group(path)
         var = group["var"] if hasattr(group, "keys") and "var" in group else None
-        if hasattr(var, "keys"):
+        if var is not None and hasattr(var, "keys"):
             index = _text(np.asarray(var[str(var.attrs.get("_index", "_index"))][:]))
             names = index.tolist() if len(index) == num_features else None
     return list(range(num_features)) if names is None else list(names)
