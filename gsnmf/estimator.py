@@ -251,8 +251,10 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         number = len(getattr(self, "classes_", []))
         fit = learn_batch(recipe, matrix, index, number, self.total_samples, self.random_state, last)
         self._fit, self._index, self._memory = fit, None, memory_of(fit, self.transform_by)
-        self.best_restart_, self.temperature_, self._calibrated_for = 0, None, self.predict_by
-        self.posterior_, self.priors_, self.elbo_, self.n_iter_ = fit.posterior, fit.priors, fit.elbo, fit.num_steps
+        self.best_restart_, self._calibrated_for = 0, self.predict_by
+        self.temperature_: float | None = None
+        self.posterior_, self.priors_ = fit.posterior, self._memory.priors[0]
+        self.elbo_, self.n_iter_ = fit.elbo, fit.num_steps
         T = np.asarray(fit.posterior.T.mean, float)
         self.components_, self.n_components_ = T.T / self.unit_, T.shape[1]
         return self

@@ -129,11 +129,8 @@ class Fit(NamedTuple):
     priors: as they were given; with `cavi.learn`, as they were learned. Functions that take a fit use them.
     data: a checksum that identifies X (`fingerprint`).
     learned: whether `priors` were learned, by `cavi.learn`.
-<<<<<<< HEAD
-    stream: the state from which a stream resumes; None in other fits.
-=======
     labels: a checksum that identifies the labels of samples (`label_fingerprint`); None for fits of older versions.
->>>>>>> sparse
+    stream: the state from which a stream resumes; None in other fits.
     """
 
     posterior: Posterior
