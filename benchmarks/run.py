@@ -15,6 +15,7 @@ import gibbs
 import kernel
 import least_squares
 import report
+import sparse
 import sweeps
 from measure import Options, Row
 
@@ -29,6 +30,7 @@ SUITES: dict[str, Callable[[Options], Iterator[Row]]] = {
     "gibbs": gibbs.rows,
     "nnls": least_squares.rows,
     "kernel": kernel.rows,
+    "sparse": sparse.rows,
 }
 EPILOG = """what is measured:
   memory    peak memory of a fit, in units of X
@@ -42,6 +44,7 @@ EPILOG = """what is measured:
   gibbs     a Gibbs sweep against a plain CAVI sweep, on digits
   nnls      nonnegative least squares against QR and SciPy column by column
   kernel    the compiled pass over nonzeros against the bytes it must move, scikit-learn, and two threads
+  sparse    a sweep of sparse X with its bound, with and without the kernel, against scikit-learn; growth in nonzeros
 
 examples:
   python benchmarks/run.py --quick

@@ -19,6 +19,7 @@ from .posterior import Fit, Posterior
 from .results import rank_of, require_own_data
 from .warning import DeadComponentsWarning
 
+STEP = 1 << 16  # features or samples that are read at once, in double precision
 SHOWN = 5  # dead components that a warning names
 
 
@@ -50,22 +51,33 @@ def in_use(posterior: Posterior, data: Data | None = None) -> NDArray[np.bool_]:
 
 def _counts(posterior: Posterior, data: Data | None) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return both products of `in_use`, by component, by NumPy: JAX would compile them for every new shape."""
-
-    def means(q: Any) -> tuple[NDArray[Any], NDArray[Any]]:
-        if isinstance(q, Gamma):
-            a, b = (np.asarray(parameter, float) for parameter in q)
-            return exp_digamma(a) * b, a * b
-        return np.exp(np.asarray(q.log_mean, float)), np.asarray(q.mean, float)
-
-    pairs = list(zip(*map(means, posterior[:2]), strict=True))
+    size = len(posterior.T[0]), np.shape(posterior.V[0])[1]
+    seen: list[Any] = [None, None]
     if data is not None and data.mask is not None:
-        size = len(pairs[0][0]), len(pairs[0][1].T)
         if data.matrix.shape != size:
             raise ValueError(f"expected the data that were fitted, features × samples {size}; got {data.matrix.shape}")
-        features, samples = (data.matrix.observed_counts(axis) > 0 for axis in (1, 0))
-        pairs = [(T[features], V[:, samples]) for T, V in pairs]
-    allotted, expected = (T.sum(axis=0) * V.sum(axis=1) for T, V in pairs)
+        seen = [data.matrix.observed_counts(axis) > 0 for axis in (1, 0)]
+    sums = (_sums(posterior.T, 0, seen[0]), _sums(posterior.V, 1, seen[1]))
+    allotted, expected = (T * V for T, V in zip(*sums, strict=True))
     return allotted, expected
+
+
+def _sums(q: Any, axis: int, seen: NDArray[np.bool_] | None) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return Σ exp E[log ·] and Σ E[·] along an axis, where it was observed, some rows or columns at a time."""
+
+    def means(part: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+        if isinstance(q, Gamma):
+            shape = np.shape(q.a)
+            a, b = (np.asarray(np.broadcast_to(parameter, shape)[part], float) for parameter in q)
+            return exp_digamma(a) * b, a * b
+        return np.exp(np.asarray(q.log_mean[part], float)), np.asarray(q.mean[part], float)
+
+    length, found = np.shape(q[0])[axis], []
+    for n in range(0, length, STEP):
+        chosen = slice(n, n + STEP) if seen is None else n + np.flatnonzero(seen[n : n + STEP])
+        found.append([x.sum(axis=axis) for x in means((slice(None),) * axis + (chosen,))])
+    first, second = (np.sum(parts, axis=0) for parts in zip(*found, strict=True))
+    return first, second
 
 
 def warn_of_dead(fits: Sequence[Fit], datas: Sequence[Data], stacklevel: int = 2) -> None:

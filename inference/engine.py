@@ -16,6 +16,7 @@ from .bound import prior_terms
 from .hyper import Learn, learned_priors, relearn
 from .moments import Moments, Transposed
 from .observations import Observations
+from .observed.sparse import Sparse, SparseCandidates
 from .posterior import Fit, Posterior
 from .sweep import extrapolate, moments, rescale, sweep
 
@@ -114,8 +115,7 @@ class Progress(NamedTuple):
     optimum: Array
 
 
-@partial(jax.jit, static_argnames=("accelerate", "learn"))
-def advance(
+def sweeps(
     data: Observations,
     priors: Priors,
     state: State,
@@ -149,6 +149,11 @@ def advance(
     return jax.lax.while_loop(ongoing, body, (state, begin))
 
 
+advance = jax.jit(sweeps, static_argnames=("accelerate", "learn"))
+# The same, but the arrays of the state become those of the next one: a third of a fit's memory if X is sparse.
+advance_in_place = jax.jit(sweeps, static_argnames=("accelerate", "learn"), donate_argnames="state")
+
+
 class Schedule(NamedTuple):
     """Options of a run: arguments of `cavi.run` by the same names, and `priors` as the user gave them."""
 
@@ -167,13 +172,19 @@ def run_one(
     callback: Callable[[Fit], object] | None = None,
 ) -> Fit:
     """Run sweeps from this state until it has converged or made all its sweeps."""
-    each = partial(advance, accelerate=schedule.accelerate, learn=schedule.learn)
+    sparse = isinstance(data.X, (Sparse, SparseCandidates))
+    each = partial(advance_in_place if sparse else advance, accelerate=schedule.accelerate, learn=schedule.learn)
     state, last, threshold = _begin(state, schedule.tol, schedule.accelerate)
+    state = _own_arrays(state) if sparse else state
     done, stop = 0, False
     elbos: list[np.ndarray] = []
 
     def fit() -> Fit:
-        """Return the result so far. Its last bound is formed first in one more sweep."""
+        """Return the result so far. Its last bound is formed first, if X is dense in one more sweep."""
+        if sparse:
+            optimum, labels = _optimum(data, state)
+            factors = state.factors._replace(lam=_own_arrays(state.factors.lam), labels=_own_arrays(labels))
+            return _fit(state._replace(factors=factors), elbos, optimum, stop, schedule)
         after, progress = each(data, priors, _own(state), 0, 1, last, threshold)
         return _fit(_settled(data, state, after), elbos, progress.optimum, stop, schedule)
 
@@ -206,6 +217,19 @@ def run_batch(data: Observations, priors: Priors, state: State, schedule: Schedu
     state = _settled(data, state, after)
     states = [jax.tree.map(lambda x, r=r: x[r], state) for r in range(R)]
     return [_fit(states[r], elbos[r], progress.optimum[r], bool(stop[r]), schedule) for r in range(R)]
+
+
+def _own_arrays(tree: Any) -> Any:
+    """Return the same values in arrays that nothing else refers to, and that may be overwritten."""
+    return jax.tree.map(lambda x: jax.device_put(np.array(x)), tree)
+
+
+@jax.jit
+def _optimum(data: Observations, state: State) -> tuple[Array, Any]:
+    """Return the bound with q(S) at its optimum, and the factors of labels, with the q(z) that is found with it."""
+    S = data.labels.allocate(data.X, _own(state).moments)
+    labels = state.factors.labels if S.labels is None else state.factors.labels._replace(z=S.labels)
+    return state.terms + S.log_ratio, labels
 
 
 def _own(state: State) -> State:

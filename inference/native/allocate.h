@@ -12,8 +12,9 @@
 
 namespace LEVEL {
 
-constexpr int kChunk = 16;  // entries whose divisions and logarithms are done at once
-constexpr int kAhead = 6;    // entries between the one that is read and the one that is fetched
+constexpr int kChunk = 16;          // entries whose divisions and logarithms are done at once
+constexpr int kAhead = 6;           // entries between the one that is read and the one that is fetched
+constexpr int64_t kNear = 1 << 18;  // bytes of the columns' factor
 
 template <class T>
 struct Allocation {
@@ -61,32 +62,34 @@ struct Row<T, 0> {
 
 template <class T, int N>
 INLINE void fetch(const Allocation<T>& a, const T* sums, int64_t column, const Row<T, N>& row) {
-  int64_t place = column * row.size * VECTOR_BYTES;
-#pragma GCC unroll 8
-  for (int64_t k = place; k < place + row.size * VECTOR_BYTES; k += 64) {
-    __builtin_prefetch(reinterpret_cast<const char*>(a.g) + k, 0, 3);
-    __builtin_prefetch(reinterpret_cast<const char*>(sums) + k, 1, 3);
+  const char* g = reinterpret_cast<const char*>(a.g + column * row.size * kLanes<T>);
+  const char* sum = reinterpret_cast<const char*>(sums + column * row.size * kLanes<T>);
+UNROLL
+  for (int k = 0; k < row.size * VECTOR_BYTES; k += 64) {
+    __builtin_prefetch(g + k, 0, 2);
+    __builtin_prefetch(sum + k, 0, 2);
   }
 }
 
+// The products of a row and a column, to be added up.
 template <class T, int N>
-INLINE T dot(const Row<T, N>& row, const T* g_column) {
+INLINE Vec<T> multiply(const Row<T, N>& row, const T* g_column) {
   constexpr int W = kLanes<T>;
   Vec<T> even = row.g[0] * load<T>(g_column), odd{};
-#pragma GCC unroll 8
+UNROLL
   for (int i = 1; i + 1 < row.size; i += 2) {
     odd += row.g[i] * load<T>(g_column + i * W);
     even += row.g[i + 1] * load<T>(g_column + (i + 1) * W);
   }
   if (row.size % 2 == 0) odd += row.g[row.size - 1] * load<T>(g_column + (row.size - 1) * W);
-  return sum<T>(even + odd);
+  return even + odd;
 }
 
-// Replaces m by ξ = x / m and returns x (log(m/x) + shift) of some entries, whole vectors of them: x = 0 adds nothing.
+// Replaces m by ξ = x / m and returns x (log(m/x) + shift), for whole vectors of entries: x = 0 adds nothing.
 template <class T>
 INLINE Vec<T> divide(T* m, const T* x, const T* shifts, T shift) {
   Vec<T> value{};
-#pragma GCC unroll 8
+UNROLL
   for (int p = 0; p < kChunk; p += kLanes<T>) {
     Vec<T> xi = load<T>(x + p) / max<T>(load<T>(m + p), fill<T>(Types<T>::floor));
     value += load<T>(x + p) * ((load<T>(shifts + p) + shift) - log<T>(max<T>(xi, fill<T>(Types<T>::floor))));
@@ -101,25 +104,29 @@ INLINE Vec<T> entries(const Allocation<T>& a, T* sums, const int32_t* indices, c
                       Row<T, N>& row, T shift, T weight) {
   constexpr int W = kLanes<T>;
   const int64_t width = row.size * W;
-  T xi[kChunk], shifts[kChunk], counts[kChunk];
-  if (count < kChunk) std::memset(xi, 0, sizeof xi), std::memset(shifts, 0, sizeof xi), std::memset(counts, 0, sizeof xi);
+  const bool far = a.columns * width * int64_t(sizeof(T)) > kNear;  // else all columns stay in the cache by themselves
+  T xi[kChunk] = {}, shifts[kChunk] = {}, counts[kChunk] = {};
   for (int p = 0; p < count; p++) {
-    if (p + kAhead < left) fetch<T, N>(a, sums, indices[p + kAhead], row);
-    xi[p] = dot<T, N>(row, a.g + indices[p] * width);
+    if (far && p + kAhead < left) fetch<T, N>(a, sums, indices[p + kAhead], row);
+    xi[p] = sum<T>(multiply<T, N>(row, a.g + indices[p] * width));
     shifts[p] = a.shifts[indices[p]];
-    counts[p] = x[p];
   }
-  Vec<T> log_ratio = divide<T>(xi, counts, shifts, shift);
+  if (count < kChunk) std::memcpy(counts, x, count * sizeof(T)), x = counts;
+  Vec<T> log_ratio = divide<T>(xi, x, shifts, shift);
+  if (weight == 0) {
+    for (int p = 0; p < count; p++)
+      for (int i = 0; i < row.size; i++) row.sum[i] += xi[p] * load<T>(a.g + indices[p] * width + i * W);
+    return log_ratio;
+  }
   for (int p = 0; p < count; p++) {
     const T* g_column = a.g + indices[p] * width;
-#pragma GCC unroll 16
-    for (int i = 0; i < row.size; i++) row.sum[i] += xi[p] * load<T>(g_column + i * W);
-  }
-  for (int p = 0; weight != 0 && p < count; p++) {
-    T *sum_column = sums + indices[p] * width, weighted = weight * xi[p];
-#pragma GCC unroll 16
-    for (int i = 0; i < row.size; i++)
+    T* sum_column = sums + indices[p] * width;
+    Vec<T> ratio = fill<T>(xi[p]), weighted = ratio * weight;
+UNROLL
+    for (int i = 0; i < row.size; i++) {
+      row.sum[i] += ratio * load<T>(g_column + i * W);
       store<T>(sum_column + i * W, load<T>(sum_column + i * W) + weighted * row.g[i]);
+    }
   }
   return log_ratio;
 }
@@ -139,7 +146,7 @@ INLINE void one_row(const Allocation<T>& a, T* sums, int64_t r, int64_t last, T*
   a.log_ratios[r] = sum<T>(log_ratio);
   T* result = a.sum_rows + r * a.K;
   int whole = static_cast<int>(a.K / W);
-#pragma GCC unroll 16
+UNROLL
   for (int i = 0; i < row.size; i++) {
     Vec<T> value = row.sum[i] * row.g[i];
     if (i < whole) store<T>(result + i * W, value);

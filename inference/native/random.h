@@ -18,7 +18,7 @@ struct Stream {
 
   INLINE void refill() {
     uint64_t c0 = counter[0]++, c1 = counter[1], c2 = 0, c3 = 0, k0 = key[0], k1 = key[1];
-#pragma GCC unroll 10
+UNROLL
     for (int round = 0; round < 10; round++) {
       unsigned __int128 a = static_cast<unsigned __int128>(0xD2E7470EE14C6C93) * c0;
       unsigned __int128 b = static_cast<unsigned __int128>(0xCA5A826395121157) * c2;

@@ -22,7 +22,7 @@ struct Shifted {
     y = x + T(n);
     Vec<T> r = T(1) / y, r2 = r * r;
     product = fill<T>(1), slope = Vec<T>{};
-#pragma GCC unroll 8
+UNROLL
     for (int k = 0; k < n / 2; k++) {
       Vec<T> factor = (x * r) * ((x + T(n - 1)) * r) + T(k * (n - 1 - k)) * r2;
       slope = slope * factor + product;
@@ -30,7 +30,7 @@ struct Shifted {
     }
     slope = (T(2) * x + T(n - 1)) * r * (r * slope);
     Vec<T> by_j = Vec<T>{}, by_square = Vec<T>{};
-#pragma GCC unroll 8
+UNROLL
     for (int j = terms; j > 0; j--) {
       by_j = by_j * r2 + T(kBernoulli[j - 1] / (2 * j));
       by_square = by_square * r2 + T(kBernoulli[j - 1] / (2 * j * (2 * j - 1)));

@@ -16,6 +16,11 @@
 #include <immintrin.h>
 #endif
 #define INLINE inline __attribute__((always_inline))
+#if defined(__clang__)
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
 
 namespace LEVEL {
 
@@ -159,7 +164,7 @@ INLINE Vec<T> exp(Vec<T> x) {
   Vec<T> shifted = inside * T(1.4426950408889634) + kShifter<T>, n = shifted - kShifter<T>;
   Vec<T> r = (inside - n * P::ln2_high) - n * P::ln2_low;
   Vec<T> value = fill<T>(T(inverse_factorial(P::exp_terms)));
-#pragma GCC unroll 16
+UNROLL
   for (int k = P::exp_terms - 1; k >= 0; k--) value = value * r + T(inverse_factorial(k));
   Bits<T> power = ((Bits<T>)shifted - (Bits<T>)fill<T>(kShifter<T>) + (P::bias - 1)) << P::mantissa;
   value = value * (Vec<T>)power * T(2);
@@ -176,7 +181,7 @@ INLINE Vec<T> log(Vec<T> x) {
   Bits<T> e = (((Bits<T>)x - P::half + (offset << P::mantissa)) >> P::mantissa) - offset;
   Vec<T> m = (Vec<T>)((Bits<T>)x - (e << P::mantissa));
   Vec<T> s = (m - T(1)) / (m + T(1)), s2 = s * s, series = fill<T>(T(1) / (2 * P::log_terms - 1));
-#pragma GCC unroll 16
+UNROLL
   for (int k = P::log_terms - 2; k >= 0; k--) series = series * s2 + T(1) / (2 * k + 1);
   Vec<T> power = (Vec<T>)((Bits<T>)fill<T>(kShifter<T>) + e) - kShifter<T>;
   Vec<T> value = power * P::ln2_high + (T(2) * s * series + power * P::ln2_low);

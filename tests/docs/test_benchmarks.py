@@ -37,6 +37,7 @@ def benchmarks(monkeypatch):
         "report",
         "run",
         "simpler",
+        "sparse",
         "sweeps",
     ):
         sys.modules.pop(name, None)

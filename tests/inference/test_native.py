@@ -35,12 +35,12 @@ def set_threads(number):
     library.open_library().gsnmf_set_threads(number)
 
 
-def matrix(rows, columns, seed=0, mean=3.0, density=0.2):
-    """A sparse matrix with an empty row, an empty column and stored zeros."""
+def matrix(rows, columns, seed=0, mean=3.0):
+    """A sparse matrix with rows of 0, 1, 2, … entries, up to the number of columns; an empty column; stored zeros."""
     rng = np.random.default_rng(seed)
-    X = rng.poisson(mean, (rows, columns)) * (rng.uniform(size=(rows, columns)) < density)
-    X[rows // 2], X[:, columns // 2] = 0, 0
-    X = scipy.sparse.csr_array(X.astype(float))
+    places = rng.permuted(np.tile(np.arange(columns), (rows, 1)), axis=1) < np.arange(rows)[:, None] % (columns + 1)
+    places[:, columns // 2] &= columns < 10  # in the larger ones
+    X = scipy.sparse.csr_array((1.0 + rng.poisson(mean, (rows, columns))) * places)
     X.data[::17] = 0
     return X
 
@@ -76,10 +76,10 @@ def loop(X, log_rows, log_columns, weights, floor):
 @pytest.mark.parametrize("K", [1, 7, 64, 130])
 @pytest.mark.usefixtures("level")
 def test_sums_agree_with_a_loop(dtype, K):
-    X, (log_rows, log_columns) = matrix(30, 20), logs(30, 20, K, dtype)
+    X, (log_rows, log_columns) = matrix(37, 36), logs(37, 36, K, dtype)
     with jax.enable_x64(dtype is np.float64):
         sums = native.allocate(*parts(X, dtype), log_rows, log_columns)
-    expected = loop(X, log_rows, log_columns, np.ones(30), 0)
+    expected = loop(X, log_rows, log_columns, np.ones(37), 0)
     for ours, reference in zip(sums, expected, strict=True):
         assert ours.dtype == dtype
         # A sum of terms of both signs, such as the log ratio, is exact relative to its largest values.
@@ -109,18 +109,19 @@ def test_disjoint_supports_stay_finite(dtype):
 @compiled
 @DTYPES
 def test_what_is_not_a_number_is_seen(dtype):
-    X, (log_rows, log_columns) = matrix(6, 5, density=1), logs(6, 5, 3, dtype)
-    assert X[1, 1] > 0
-    for rows, columns in (log_rows.at[1, 2].set(jnp.nan), log_columns), (log_rows, log_columns.at[1, 2].set(jnp.nan)):
+    X, (log_rows, log_columns) = matrix(6, 5), logs(6, 5, 3, dtype)
+    row, column = np.argwhere(X.toarray() > 0)[3]
+    spoil_row, spoil_column = log_rows.at[row, 2].set(jnp.nan), log_columns.at[column, 2].set(jnp.nan)
+    for rows, columns in (spoil_row, log_columns), (log_rows, spoil_column):
         sums = native.allocate(*parts(X, dtype), rows, columns)
         S = native.thin(jax.random.key(0), *parts(X, dtype), jnp.exp(rows), jnp.exp(columns))
-        for spoiled in (sums.rows[1], sums.log_ratios[1], sums.columns[1], S[0][1], S[1][1]):
+        for spoiled in (sums.rows[row], sums.log_ratios[row], sums.columns[column], S[0][row], S[1][column]):
             assert np.isnan(spoiled).all()
 
 
 def run_both(threads):
     """Sums and draws of a problem that is large enough for several threads."""
-    X, (log_rows, log_columns) = matrix(3000, 12, density=0.5), logs(3000, 12, 9, np.float32)
+    X, (log_rows, log_columns) = matrix(3000, 12), logs(3000, 12, 9, np.float32)
     arrays = parts(X, np.float32)
     set_threads(threads)
     sums = native.allocate(*arrays, log_rows, log_columns)
@@ -200,7 +201,7 @@ def test_philox_is_that_of_numpy():
 @DTYPES
 @pytest.mark.usefixtures("level")
 def test_every_count_is_shared_out(dtype):
-    X = matrix(7, 6, mean=40.0, density=0.8)
+    X = matrix(7, 6, mean=40.0)
     X.data[:3] = 1, 1e6, 3e4
     rng = np.random.default_rng(0)
     T, V = (jnp.asarray(rng.gamma(0.3, size=(n, 5)), dtype) for n in X.shape)
@@ -251,6 +252,20 @@ def test_an_entry_is_multinomial(dtype, x, K, draws):
     distribution = scipy.stats.binom(x, p[k])
     uniform = distribution.cdf(s[:, k] - 1) + np.random.default_rng(6).uniform(size=draws) * distribution.pmf(s[:, k])
     assert scipy.stats.kstest(uniform, "uniform").pvalue > 1e-4
+
+
+@compiled
+@pytest.mark.parametrize(("x", "p"), [(40, 0.02), (40, 0.3), (10**4, 5e-4), (10**4, 0.4), (10**4, 0.9)])
+def test_binomials_have_their_distribution(x, p):
+    """Two components, by inversion and by rejection, both ends: χ² fails by chance in 1 of 10,000 runs."""
+    draws = 200_000
+    entries = np.array([0, draws]), np.arange(draws, dtype=np.int32), jnp.full(draws, float(x))
+    S = native.thin(jax.random.key(7), *entries, jnp.array([[1 - p, p]]), jnp.ones((draws, 2)))[1]
+    distribution = scipy.stats.binom(x, p)
+    edges = np.unique(distribution.ppf(np.linspace(0, 1, 42)[1:-1]))  # bins of about 1/41, fewer if x is small
+    expected = draws * np.diff(np.concatenate([[0], distribution.cdf(edges), [1]]))
+    seen = np.bincount(np.searchsorted(edges, S[:, 1], side="left"), minlength=len(edges) + 1)
+    assert scipy.stats.chisquare(seen, expected).pvalue > 1e-4
 
 
 @compiled
@@ -333,8 +348,9 @@ def run(program, **settings):
 
 def test_kernels_can_be_switched_off(monkeypatch):
     monkeypatch.setenv("GSNMF_KERNEL", "off")
+    load = library.load.__wrapped__
     for module in (library, native):
-        monkeypatch.setattr(module, "load", library.load.__wrapped__)
+        monkeypatch.setattr(module, "load", load)
     assert not native.is_available()
     assert native.describe() == "JAX, rows padded: no compiled kernel (switched off by GSNMF_KERNEL)"
     with pytest.raises(RuntimeError, match="expected a compiled kernel; got none: switched off"):

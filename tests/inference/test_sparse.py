@@ -255,6 +255,22 @@ def test_what_needs_a_dense_matrix_says_so(said):
         REFUSED[said](fit, data)
 
 
+@pytest.mark.parametrize("unlabelled", [(), pytest.param((4, 7), marks=pytest.mark.slow)])
+def test_checkpoints_outlive_the_sweeps_that_follow(unlabelled):
+    """The arrays of a state are used again for the next one: not those that a callback was given, or a start."""
+    data, kept = problem(unlabelled=unlabelled)[1], []
+    options = {"tol": None, "rank": K, "key": jax.random.key(0), "labels": COLD}
+    start = cavi.start(T=np.ones((8, K)), V=np.ones((K, 11)))
+    last = cavi.run(data, PRIORS, max_steps=60, callback=kept.append, start=start, **options)
+    assert [len(fit.elbo) for fit in kept] == [25, 50, 60]
+    first = cavi.run(data, PRIORS, max_steps=25, start=start, **options)
+    jax.tree.map(np.testing.assert_array_equal, kept[0].posterior, first.posterior)
+    on = cavi.run(data, PRIORS, max_steps=1, start=kept[0], **options)
+    again = cavi.run(data, PRIORS, max_steps=1, start=first.posterior, **options)
+    jax.tree.map(np.testing.assert_array_equal, on.posterior, again.posterior)
+    assert last.elbo[-1] >= kept[0].elbo[-1]
+
+
 @pytest.mark.slow
 def test_several_fits_one_after_another():
     keys = jax.random.split(jax.random.key(0), 2)

@@ -4,7 +4,6 @@ import jax
 import numpy as np
 import pandas as pd
 import pytest
-import scipy.sparse
 
 from gsnmf.model import Dirichlet, as_data, hide
 
@@ -58,7 +57,6 @@ BAD_X = {
     "2 dimensions, features × samples; got 3": np.ones((2, 3, 1)),
     "at least one feature and one sample; got shape .0, 3.": np.ones((0, 3)),
     "at least one feature and one sample; got shape .2, 0.": np.ones((2, 0)),
-    "a dense array; got csr_array": scipy.sparse.csr_array(X),
     "real numbers; got dtype complex128": X + 1j,
     "real numbers; got dtype <U1": np.full((2, 3), "a"),
     "real numbers; got objects": np.array([[None, "x", 1], [1, 2, 3]], dtype=object),
