@@ -28,7 +28,7 @@ from .classification.restarts import Recipe, draw_seeds, labelled
 from .classification.streaming import learn_batch, memory_of
 from .inference import LinearResponse, cavi, in_use, linear_response
 from .inference.defaults import ACCELERATE, INIT, LAM_START, MAX_STEPS, TOL
-from .inference.results import divergence, priors_of
+from .inference.results import divergence
 from .intervals import PROB, REFINING, largest_features, profiles, proportion_intervals, proportions, rows_of
 from .model import Priors, as_data
 from .model.defaults import A_T, B_T, PER_GROUP, PRIOR, SCALE
@@ -251,9 +251,9 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         number = len(getattr(self, "classes_", []))
         fit = learn_batch(recipe, matrix, index, number, self.total_samples, self.random_state, last)
         self._fit, self._index, self._memory = fit, None, memory_of(fit, self.transform_by)
-        self.temperature_: float | None = None
         self.best_restart_, self._calibrated_for = 0, self.predict_by
-        self.posterior_, self.priors_ = fit.posterior, priors_of(fit)
+        self.temperature_: float | None = None
+        self.posterior_, self.priors_ = fit.posterior, self._memory.priors[0]
         self.elbo_, self.n_iter_ = fit.elbo, fit.num_steps
         T = np.asarray(fit.posterior.T.mean, float)
         self.components_, self.n_components_ = T.T / self.unit_, T.shape[1]

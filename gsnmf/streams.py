@@ -151,7 +151,7 @@ def read_column(path: PathLike, column: str) -> NDArray[Any]:
         values = np.asarray(stored[:])
         return _text(values)
     codes = np.asarray(stored["codes"][:])
-    labels = np.array([*_text(np.asarray(stored["categories"][:])), None], object)
+    labels = np.array([*_text(np.asarray(stored["categories"][:])).tolist(), None], object)  # the last for code −1
     read = labels[codes]
     return read if (codes < 0).any() else np.asarray(read.tolist())
 
@@ -177,8 +177,8 @@ def read_names(path: PathLike, num_features: int) -> list[Any]:
         names = read_matrix(path).feature_names
     elif suffix != ".npy":
         group = open_group(path)
-        var = group["var"] if hasattr(group, "keys") and "var" in group else None
-        if var is not None and hasattr(var, "keys"):
+        var: Any = group["var"] if hasattr(group, "keys") and "var" in group else None
+        if hasattr(var, "keys"):
             index = _text(np.asarray(var[str(var.attrs.get("_index", "_index"))][:]))
             names = index.tolist() if len(index) == num_features else None
     return list(range(num_features)) if names is None else list(names)
