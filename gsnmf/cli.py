@@ -33,6 +33,17 @@ class Parser(argparse.ArgumentParser):
         raise ValueError(f"{message} (see {self.prog} --help)")
 
 
+class _Version(argparse.Action):
+    """The option --version, which loads the kernels only when it is asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
+        """Print the version and how sparse X is read."""
+        from .inference import native
+
+        print(f"gsnmf {__version__}\nsparse X: {native.describe()}")
+        parser.exit()
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run a command; return the exit code: 0, 1 for a failed fit, 2 for invalid input, 130 when interrupted."""
     for stream in (sys.stdout, sys.stderr):
@@ -59,7 +70,7 @@ def _parser() -> Parser:
         epilog="\n".join(("examples:", *EXAMPLES)),
         **common,
     )
-    parser.add_argument("--version", action="version", version=f"gsnmf {__version__}")
+    parser.add_argument("--version", action=_Version, nargs=0, help="version, and the path that sparse X takes")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for add in (add_demo, add_fit, add_report, add_choose, add_crosscheck, add_commands, add_figures):
         add(commands, **common)

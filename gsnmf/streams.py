@@ -101,7 +101,7 @@ def open_matrix(path: PathLike, key: str | None = None) -> Any:
 def open_group(path: Path) -> Any:
     """Open an HDF5 file or a zarr folder for reading."""
     if path.suffix.lower() != ".zarr":
-        import h5py  # type: ignore[import-untyped]  # without stubs
+        import h5py
 
         try:
             return h5py.File(path, "r")

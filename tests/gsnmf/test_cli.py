@@ -17,7 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 from gsnmf import GroupSparseNMF, __version__, choose_rank, cli
 from gsnmf.demo import digits as demo
 from gsnmf.demo import unlabelled as demo_labels
-from gsnmf.inference import cavi
+from gsnmf.inference import cavi, native
 from gsnmf.inference.defaults import ACCELERATE, INIT, LAM_START, MAX_STEPS, TOL
 from gsnmf.model import Gamma, GroupSparse, default_priors, label_driven, structured
 from gsnmf.model.defaults import A_T, B_T, PER_GROUP, PRIOR, SCALE, SHAPES
@@ -281,13 +281,22 @@ def test_examples_in_help_parse() -> None:
         assert callable(cli._parser().parse_args(line.split()[1:]).run)
 
 
-def test_help_and_version_need_no_heavy_imports() -> None:
+def test_help_needs_no_heavy_imports() -> None:
     program = (
-        "import sys\nfrom gsnmf.cli import main\ntry:\n    main(['--version'])\nexcept SystemExit: pass\n"
+        "import sys\nfrom gsnmf.cli import main\ntry:\n    main(['--help'])\nexcept SystemExit: pass\n"
         "heavy = {'jax', 'numpy', 'sklearn', 'matplotlib'} & set(sys.modules)\nassert not heavy, heavy"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == f"gsnmf {__version__}"
+    assert done.stdout.startswith("usage: gsnmf")
+
+
+def test_the_version_says_how_sparse_x_is_read(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["--version"])
+    assert ended.value.code in (0, None)
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == f"gsnmf {__version__}"
+    assert second == f"sparse X: {native.describe()}"
 
 
 def test_python_m() -> None:
