@@ -219,9 +219,9 @@ def run(
     (see `in_use` and `prune`).
     """
     check_options(max_steps, tol, accelerate, learn, labels)
-    for name, given in (("callback", callback), ("checkpoint", checkpoint)):
+    for name, given, of in (("callback", callback, "a Fit"), ("checkpoint", checkpoint, "a function")):
         if given is not None and not callable(given):
-            raise ValueError(f"expected {name} to be a function; got {given!r}")
+            raise ValueError(f"expected {name} to be a function of {of}; got {given!r}")
     begun = start.posterior if isinstance(start, Fit) else start
     problem = _problem(data, priors, rank, begun)
     if resume is not None:  # the values of a start are of no use, only its shapes
