@@ -24,7 +24,7 @@ import jax.numpy as jnp
 
 from ...model.conjugacy import moves_rates, scaling
 from ...model.groups import Groups
-from ...model.priors import Gamma, Priors
+from ...model.priors import Gamma, GroupSparse, Priors
 from ...model.types import Array
 from ..bound import dictionary_terms, rate_terms
 from ..moments import Moments, Transposed
@@ -177,7 +177,7 @@ def step(
     factors, m, S, _ = local
     more = weights.num_samples / weights.size
     groups = labels.groups_in_sweep(m, S)
-    present = None if groups.membership is None else labels.weights_of(factors) @ groups.membership
+    present = None if groups.membership is None else _count(groups, m.V)
     bound = more * local_terms(data, priors, local) + global_terms(priors, q)
     T = update_T(priors.dictionary.transpose(), more * S.T, more * labels.exposure(X, m, S))
     lam, family = q.lam, priors.coefficients
@@ -195,6 +195,11 @@ def step(
 def evaluate(data: Observations, priors: Priors, q: Globals, max_steps: Array, tol: Array) -> Array:
     """Return the terms of the bound that belong to a batch, with q(V) iterated; the arguments are those of `step`."""
     return local_terms(data, priors, iterate_V(data, priors, q, max_steps, tol))
+
+
+def _count(groups: Groups, rows: Array) -> Array:
+    """Return |B_c|, the number of samples by group."""
+    return groups.collect(GroupSparse(None), jnp.ones((1, len(rows)), rows.dtype))[0]
 
 
 def _by_group(weights: Weights, present: Any) -> tuple[Array, Array]:

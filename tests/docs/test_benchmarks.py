@@ -37,6 +37,7 @@ def benchmarks(monkeypatch):
         "report",
         "run",
         "simpler",
+        "streaming",
         "sparse",
         "sweeps",
     ):
@@ -222,3 +223,12 @@ def test_alternating_checkouts_wants_a_checkout(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 2
     assert f"expected a checkout of this repository; got {tmp_path}" in done.stderr
+
+
+@pytest.mark.slow
+def test_streams_beside_full_batches():
+    from streaming import compare, generated
+
+    full, streamed = compare("tiny", generated(20, 400, C=2, per_group=1), seeds=1, passes=2, sizes=[50])
+    assert full["to 1 %"] < full["number"]
+    assert streamed["bound a sample"] == pytest.approx(full["bound a sample"], rel=0.1)

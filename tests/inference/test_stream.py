@@ -12,7 +12,7 @@ from gsnmf.inference.observations import observe
 from gsnmf.inference.stream.batches import Order, part, rounded
 from gsnmf.inference.stream.begin import first_factors
 from gsnmf.inference.stream.run import Schedule
-from gsnmf.inference.stream.step import Globals, Weights, blend, iterate_V, step
+from gsnmf.inference.stream.step import Globals, Weights, blend, iterate_V, rescale, step
 from gsnmf.inference.sweep import moments, rate_sums, sweep, update_lam
 from gsnmf.model import Gamma, Priors, as_data
 from gsnmf.model.problem import Problem
@@ -158,6 +158,20 @@ def test_the_bound_of_a_stream_is_that_of_coordinate_ascent():
     blended = cavi.stream(data, priors, key=KEY, batch_size=5, passes=2)
     whole, parts = (cavi.stream_bound(blended, data, batch_size=n) for n in (15, 5))
     assert whole == pytest.approx(parts, rel=1e-4)  # tolerances of local updates are of the batch
+
+
+def test_the_scale_step_raises_the_bound():
+    data, priors = problem(5)
+    q = cavi.stream(data, priors, key=KEY, batch_size=5, **PLAIN).posterior
+    ready = Problem(data, priors)
+    scaled = rescale(ready.priors, Globals(q.T.transpose(), q.lam))
+    bounds = [
+        cavi.stream_bound(some, data, priors, batch_size=5, max_steps=2000, tol=1e-9)
+        for some in (q, q._replace(T=scaled.T.transpose(), lam=scaled.lam))
+    ]
+    assert bounds[1] > bounds[0] + 1
+    again = rescale(ready.priors, scaled)
+    np.testing.assert_allclose(again.T.mean, scaled.T.mean, rtol=1e-10)
 
 
 def test_resuming_gives_the_same_bits(monkeypatch):
