@@ -115,7 +115,8 @@ class Progress(NamedTuple):
     optimum: Array
 
 
-def sweeps(
+@partial(jax.jit, static_argnames=("accelerate", "learn"))
+def advance(
     data: Observations,
     priors: Priors,
     state: State,
@@ -149,9 +150,8 @@ def sweeps(
     return jax.lax.while_loop(ongoing, body, (state, begin))
 
 
-advance = jax.jit(sweeps, static_argnames=("accelerate", "learn"))
 # The same, but the arrays of the state become those of the next one: a third of a fit's memory if X is sparse.
-advance_in_place = jax.jit(sweeps, static_argnames=("accelerate", "learn"), donate_argnames="state")
+advance_in_place = jax.jit(advance.__wrapped__, static_argnames=("accelerate", "learn"), donate_argnames="state")
 
 
 class Schedule(NamedTuple):

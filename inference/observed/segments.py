@@ -14,6 +14,7 @@ from ...model.types import Array
 from .dense import exp_scaled, expected_log_of, share
 
 BLOCK = 8192  # entries read at a time, whose rows of K numbers stay in the cache
+LANES = 8  # numbers, of which rows of components have a multiple: products are a fifth faster
 WIDTHS = (4, 8, 16, 32, 64)
 
 
@@ -44,8 +45,9 @@ class Segments:
             log_cols: E[log] of the columns' factor, columns × components.
             weights: of every row in the sums by column; None for 1.
         """
-        g_rows, shift_rows = exp_scaled(log_rows, axis=1)
-        g_cols, shift_cols = exp_scaled(log_cols, axis=1)
+        K = log_rows.shape[1]
+        (g_rows, shift_rows), (g_cols, shift_cols) = (exp_scaled(x, axis=1) for x in (log_rows, log_cols))
+        g_rows, g_cols = (jnp.pad(g, ((0, 0), (0, -K % LANES))) for g in (g_rows, g_cols))
 
         def add(total: tuple[Array, Array, Array], block: tuple[Array, Array, Array]) -> tuple[tuple, None]:
             row, col, x = block
@@ -61,7 +63,7 @@ class Segments:
 
         zero = jnp.zeros_like(g_rows), jnp.zeros_like(g_cols), jnp.zeros(len(g_rows), g_rows.dtype)
         (by_row, by_col, logs), _ = jax.lax.scan(jax.checkpoint(add), zero, (self.row, self.col, self.value))
-        return g_rows * by_row, g_cols * by_col, logs
+        return (g_rows * by_row)[:, :K], (g_cols * by_col)[:, :K], logs
 
     def row_sums(self, log_rows: Array, log_cols: Array) -> tuple[Array, Array]:
         """Return Σ E[s] by row, and Σ x log(M/x) of every row, of candidates one after another."""
