@@ -25,7 +25,9 @@ def add_stream(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--stream", action="store_true", help="read samples in batches, several times")
     group.add_argument("--passes", type=int, metavar="N", help=f"times that samples are read (default: {PASSES})")
-    group.add_argument("--batch-size", type=int, metavar="N", help="samples of a batch (default: 512)")
+    group.add_argument(
+        "--batch-size", type=int, metavar="N", help="samples of a batch (default: a 32nd of all, from 64 to 512)"
+    )
     group.add_argument("--key", metavar="NAME", help="matrix in a .h5ad, .h5 or .zarr file (default: X)")
     group.add_argument("--resume", action="store_true", help="go on from --out, saved by an interrupted stream")
 

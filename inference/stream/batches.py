@@ -17,7 +17,8 @@ from ...model.metadata import Names
 from ...model.types import Array
 from ..starts import check_key
 
-BATCH_SIZE = 512  # docs/scaling.md has the table that decided
+SMALLEST, LARGEST = 64, 512  # default sizes of batches; docs/streams.md has the table that decided
+IN_A_PASS = 32  # batches of a pass by default, if sizes allow it: few steps do not go far
 
 
 class Source(NamedTuple):
@@ -80,7 +81,7 @@ def open_batches(
         batch_size: as in `Order`; None for the default.
         block: as in `Order`; None for what suits the matrix.
     """
-    size = BATCH_SIZE if batch_size is None else whole("batch_size", batch_size, 1)
+    size = _default_size(batches) if batch_size is None else whole("batch_size", batch_size, 1)
     order = Order(key, size, _natural_block(batches, size) if block is None else whole("block", block, 1))
     if isinstance(batches, Data) or is_matrix(batches):
         if isinstance(batches, Data) and groups is not None:
@@ -97,6 +98,12 @@ def open_batches(
 
 def _getters(items: Iterable[Any], labelled: Labelled) -> Iterator[Callable[[], Data]]:
     return (partial(_as_batch, item, labelled) for item in items)
+
+
+def _default_size(batches: Any) -> int:
+    """Return the size of batches that are drawn from a matrix, by its number of samples."""
+    N = batches.num_samples if isinstance(batches, Data) else batches.shape[1] if is_matrix(batches) else 0
+    return int(np.clip(N // IN_A_PASS, SMALLEST, LARGEST))
 
 
 def _natural_block(X: Any, batch_size: int) -> int:

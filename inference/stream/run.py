@@ -114,7 +114,7 @@ def stream(
             samples so far in the first pass, and all of them in later passes.
         group_names: all groups in their order; needed with pairs (X, groups), as a batch may lack some of them.
         label_prior: weights of groups for unlabelled samples, as in `as_data`.
-        batch_size: samples of a batch that is drawn from a matrix; 512 by default.
+        batch_size: samples of a batch that is drawn from a matrix; by default a 32nd of all, but from 64 to 512.
         block: consecutive samples of a matrix that stay together, for files that are read faster in blocks. By default
             the matrix's own `block`; a batch, for a memory map by rows; else 1.
         passes: the number of passes over the samples.

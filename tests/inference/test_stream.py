@@ -9,7 +9,7 @@ from scipy.special import digamma
 
 from gsnmf.inference import cavi
 from gsnmf.inference.observations import observe
-from gsnmf.inference.stream.batches import Order, part, rounded
+from gsnmf.inference.stream.batches import Labelled, Order, open_batches, part, rounded
 from gsnmf.inference.stream.begin import first_factors
 from gsnmf.inference.stream.run import Schedule
 from gsnmf.inference.stream.step import Globals, Weights, blend, iterate_V, rescale, step
@@ -223,6 +223,13 @@ def test_orders_of_samples():
     other = list(Order(KEY, 6, 3).rows(20, 2))
     assert [x.tolist() for x in rows] != [x.tolist() for x in other]
     assert next(Order(None, 8, 1).rows(20, None)).tolist() == list(range(8))
+
+
+@pytest.mark.parametrize(("samples", "size"), [(100, 64), (3200, 100), (10**6, 512)])
+def test_default_sizes_of_batches(samples, size):
+    X = np.broadcast_to(1.0, (2, samples))
+    source = open_batches(X, None, KEY, Labelled(None, None), None)
+    assert next(source.read(0))().num_samples == size
 
 
 def test_step_sizes_depend_on_the_number_of_batches_alone():
