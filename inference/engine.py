@@ -115,8 +115,7 @@ class Progress(NamedTuple):
     optimum: Array
 
 
-@partial(jax.jit, static_argnames=("accelerate", "learn"))
-def advance(
+def _advance(
     data: Observations,
     priors: Priors,
     state: State,
@@ -150,8 +149,9 @@ def advance(
     return jax.lax.while_loop(ongoing, body, (state, begin))
 
 
+advance = jax.jit(_advance, static_argnames=("accelerate", "learn"))
 # The same, but the arrays of the state become those of the next one: a third of a fit's memory if X is sparse.
-advance_in_place = jax.jit(advance.__wrapped__, static_argnames=("accelerate", "learn"), donate_argnames="state")
+advance_in_place = jax.jit(_advance, static_argnames=("accelerate", "learn"), donate_argnames="state")
 
 
 class Schedule(NamedTuple):
