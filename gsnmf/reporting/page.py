@@ -151,7 +151,7 @@ def _body(s: Summary, pixels: Any, seconds: float | None, khat: float | None) ->
 
 def _zeros(s: Summary) -> float:
     """Return the proportion of zeros among observed entries."""
-    return 1 - np.count_nonzero(s.data.matrix.stored()) / s.data.num_observed
+    return float(1 - np.count_nonzero(s.data.matrix.stored()) / s.data.num_observed)
 
 
 def _components(s: Summary, pictures: components.Pictures, lam: Html | None, canvas: Html) -> list[Any]:
