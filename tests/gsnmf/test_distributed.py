@@ -49,7 +49,9 @@ def both(folder: Path, *words: str, **environment: str) -> list[subprocess.Popen
     return [start(folder, *words, *where, "--process", str(n), **environment) for n in (0, 1)]
 
 
-@pytest.mark.parametrize(("x64", "bound", "of_T"), [("0", 1e-6, 1e-4), ("1", 1e-10, 1e-10)])
+@pytest.mark.parametrize(
+    ("x64", "bound", "of_T"), [("0", 1e-6, 1e-4), pytest.param("1", 1e-10, 1e-10, marks=pytest.mark.slow)]
+)
 def test_two_processes_give_the_fit_of_one(files: Path, x64: str, bound: float, of_T: float):
     """Sums are added up in another order; so many sweeps of single precision lose two digits of T."""
     options = ("--max-steps", "30", "--tol", "0")

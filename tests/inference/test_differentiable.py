@@ -92,7 +92,7 @@ def in_logarithms(name):
     return bound, at
 
 
-SHORT = ("mask", "mean field", "structured", "without groups")
+SHORT = ("mask", "structured", "without groups")
 RUNS = [pytest.param(name, marks=() if name in SHORT else pytest.mark.slow) for name in CASES]
 
 

@@ -52,6 +52,7 @@ def in_subprocess(script: str, **environment: str) -> subprocess.CompletedProces
     return subprocess.run([sys.executable, "-c", script], env=values, capture_output=True, text=True, timeout=300)
 
 
+@pytest.mark.slow  # compiles four programs; `test_two_processes_give_the_fit_of_one` is its short form
 def test_samples_on_three_devices_give_the_same_fit():
     """Sums are added up in another order: 60 sweeps leave 1e-11 of the bound in double precision."""
     flags = "--xla_force_host_platform_device_count=3 --xla_backend_optimization_level=0"
