@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import time
 import zipfile
 import zlib
@@ -18,6 +17,7 @@ import numpy as np
 from .files import PathLike
 from .inference.engine import Snapshot
 from .model import Data
+from .writing import write_whole
 
 FORMAT, FORMAT_VERSION = "gsnmf-checkpoint", 1
 PERIOD = 30.0  # seconds between checkpoints
@@ -61,15 +61,7 @@ class Checkpoint:
         buffer = io.BytesIO()
         words = np.frombuffer(json.dumps(about).encode(), np.uint8)
         np.savez(buffer, about=words, last=snapshot.last, elbo=snapshot.elbo, **arrays)  # type: ignore[arg-type]
-        temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
-        try:
-            with temporary.open("wb") as file:
-                file.write(buffer.getbuffer())
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, self.path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        write_whole({self.path: buffer.getvalue()})
 
     def load(self) -> Snapshot | None:
         """Return the snapshot of the file; None without a file."""

@@ -18,7 +18,9 @@ from .commands.experiments import REPRODUCE_EXAMPLE, SWEEP_EXAMPLE, add_commands
 from .commands.figures import FIGURES_EXAMPLE, add_figures
 from .commands.fit import FIT_EXAMPLE, add_fit
 from .commands.report import REPORT_EXAMPLE, add_report
+from .interrupts import exit_code, listening
 
+INTERRUPTED = 130  # what commands return after an interruption, by whichever signal
 EXAMPLES = (
     DEMO_EXAMPLE, FIT_EXAMPLE, REPORT_EXAMPLE, CHOOSE_EXAMPLE, CROSSCHECK_EXAMPLE, REPRODUCE_EXAMPLE, SWEEP_EXAMPLE,
     FIGURES_EXAMPLE,
@@ -45,21 +47,22 @@ class _Version(argparse.Action):
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run a command; return the exit code: 0, 1 for a failed fit, 2 for invalid input, 130 when interrupted."""
+    """Run a command; return the exit code: 0, 1 for a failed fit, 2 for invalid input, 130 or 143 when interrupted."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a console's character set must not end long work with an error
     try:
         words = sys.argv[1:] if argv is None else argv
         arguments = _parser().parse_args(words, argparse.Namespace(words=words))
-        code: int = arguments.run(arguments)
+        with listening():
+            code: int = arguments.run(arguments)
     except (ValueError, OSError, ImportError) as error:
         print(f"gsnmf: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as interrupt:
         print(f"gsnmf: interrupted; {interrupt if str(interrupt) else 'nothing was saved'}", file=sys.stderr)
-        return 130
-    return code
+        return exit_code()
+    return exit_code() if code == INTERRUPTED else code
 
 
 def _parser() -> Parser:

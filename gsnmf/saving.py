@@ -7,6 +7,7 @@ import io
 import json
 import os
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,15 +24,18 @@ from .inference.posterior import LabelledPosterior, LabelPosterior, StreamState
 from .inference.results import priors_of
 from .model import Data, Exponential, Gamma, GroupSparse, HeldOut, Labels, Names, Priors, Relevance
 from .model.compressed import Compressed, Places, is_sparse
+from .writing import write_whole
 
 # 2: the kind of bound, and factors other than Gammas; 3: more priors; 4: the data, and the shape of images;
-# 5: sparse X, and the state of a stream
-FORMAT, FORMAT_VERSION = "gsnmf-fit", 5
+# 5: sparse X, and the state of a stream; 6: one checksum over both files
+FORMAT, FORMAT_VERSION = "gsnmf-fit", 6
 PARTS: tuple[Any, ...] = (
     *(Gamma, Exponential, GroupSparse, Relevance, Priors, Posterior, LabelledPosterior, LabelPosterior, Labels),
     *(LogNormal, Correlated, Point, StreamState),
 )
 FAMILIES: dict[str, Any] = {part.__name__: part for part in PARTS}
+# What reading an archive or a description raises if it is not as `save_fit` wrote it
+WRONG = (LookupError, AttributeError, TypeError, ValueError, RecursionError, zlib.error, zipfile.BadZipFile)
 HELD_OUT = ("feature", "sample", "value")
 PLACES = ("feature", "sample")  # of the hidden entries of a sparse X
 ROWS = ("indptr", "indices")  # of a sparse X
@@ -65,7 +69,8 @@ def save_fit(
 ) -> Path:
     """Write the arrays to `path`.npz and everything else, readable by people, to `path`.json; return the first path.
 
-    Each file appears whole or not at all, and `load_fit` detects two files that do not belong together.
+    Each file appears whole or not at all; one checksum over both shows `load_fit` whether they belong together and
+    are as they were saved. docs/saved.md describes the format.
 
     Args:
         path: with or without .npz; its folder must exist.
@@ -109,10 +114,10 @@ def save_fit(
         "observed": observed,
         "pixels": shown,
         "seconds": None if seconds is None else float(seconds),
-        "sha256_of_npz": hashlib.sha256(buffer.getvalue()).hexdigest(),
     }
     npz, text = pair(path)
-    _write({npz: buffer.getvalue(), text: (json.dumps(description, indent=1) + "\n").encode()})
+    description["sha256"] = _checksum(buffer.getvalue(), description)
+    write_whole({npz: buffer.getvalue(), text: (json.dumps(description, indent=1) + "\n").encode()})
     return npz
 
 
@@ -128,7 +133,7 @@ def load_fit(path: PathLike) -> Saved:
             raise ValueError(f"expected a saved fit in {npz} and {text.name}; got no file {file}")
     try:
         description = json.loads(text.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"expected {text} to be JSON written by save_fit; got {error}") from None
     if not isinstance(description, dict) or description.get("format") != FORMAT:
         got = description.get("format") if isinstance(description, dict) else type(description).__name__
@@ -140,10 +145,14 @@ def load_fit(path: PathLike) -> Saved:
             f"written by gsnmf {description.get('gsnmf_version')} (this is {__version__})"
         )
     content = npz.read_bytes()
-    if hashlib.sha256(content).hexdigest() != description.get("sha256_of_npz"):
+    if version < 6:
+        own, stored = hashlib.sha256(content).hexdigest(), description.get("sha256_of_npz")
+    else:
+        own, stored = _checksum(content, description), description.get("sha256")
+    if own != stored:
         raise ValueError(
-            f"expected {npz} as it was saved with {text.name}; got contents with SHA-256 "
-            f"{hashlib.sha256(content).hexdigest()[:12]}…, from another fit or damaged"
+            f"expected {npz} and {text.name} as they were saved; got contents with SHA-256 {own[:12]}…: one of them "
+            "is from another fit, was edited or is damaged"
         )
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as stored:
@@ -170,8 +179,14 @@ def load_fit(path: PathLike) -> Saved:
                 f"and {len(saved.names.sample)} of samples"
             )
         return saved
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
+    except WRONG as error:
         raise ValueError(f"expected {text} to describe the arrays of {npz.name}; got {error!r}") from None
+
+
+def _checksum(npz: bytes, description: dict[str, Any]) -> str:
+    """Return the SHA-256 of the arrays and of everything in the description except the checksum itself."""
+    rest = {key: value for key, value in description.items() if key != "sha256"}
+    return hashlib.sha256(hashlib.sha256(npz).digest() + json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
 def pair(path: PathLike) -> tuple[Path, Path]:
@@ -183,18 +198,6 @@ def pair(path: PathLike) -> tuple[Path, Path]:
     if not stem:
         raise ValueError(f"expected the name of a file; got {str(path)!r}")
     return path.with_name(f"{stem}.npz"), path.with_name(f"{stem}.json")
-
-
-def _write(contents: dict[Path, bytes]) -> None:
-    temporary = {file: file.with_name(f".{file.name}.{os.getpid()}.tmp") for file in contents}
-    try:
-        for file, content in contents.items():
-            temporary[file].write_bytes(content)
-        for file in contents:
-            os.replace(temporary[file], file)
-    finally:
-        for file in temporary.values():
-            file.unlink(missing_ok=True)
 
 
 def _describe(value: Any, key: str, arrays: dict[str, NDArray[Any]]) -> Any:

@@ -11,6 +11,7 @@ import pandas as pd
 import scipy.sparse
 
 from .compressed import Compressed, Places, is_sparse
+from .forks import require_own_threads
 from .groups import Groups, as_groups
 from .labels import Dirichlet, Labels, read_labels
 from .matrix import DenseMatrix, Matrix
@@ -147,6 +148,7 @@ def as_data(
     >>> as_data(scipy.sparse.coo_array([[1, 0, 2], [0, 3, 1]])).X
     Compressed(2 features × 3 samples, 4 nonzero entries)
     """
+    require_own_threads()
     if hasattr(X, "columns") and hasattr(X, "index"):
         feature_names = X.index if feature_names is None else feature_names
         sample_names = X.columns if sample_names is None else sample_names

@@ -14,6 +14,7 @@ from .checks import require_positive, whole
 from .compressed import Compressed, Places, is_sparse
 from .conjugacy import rate_shape, stated_of_V
 from .data import Data
+from .forks import require_own_threads
 from .matrix import is_traced
 from .priors import Axes, Gamma, Given, Priors, canonical
 
@@ -89,6 +90,7 @@ def as_problem(data: Data | Problem, priors: Priors | None = None, rank: int | N
 
 
 def _prepare(data: Data, priors: Priors, rank: int | None) -> tuple[Data, Priors, int]:
+    require_own_threads()
     if not isinstance(data, Data):
         raise ValueError(f"expected Data, as made by as_data(X, groups); got {type(data).__name__}")
     largest, size = float(np.finfo(jnp.result_type(float)).max), jnp.result_type(float).itemsize

@@ -17,6 +17,7 @@ from ..inference import Fit, Posterior, cavi, fold_in
 from ..inference.warning import quiet
 from ..model import Data, Priors, as_data, default_priors
 from ..model.defaults import RANK
+from ..model.forks import require_own_threads
 from ..model.missing import with_nan
 from ..model.priors import canonical
 from .projection import accuracy, nnls
@@ -94,6 +95,7 @@ def draw_seeds(random_state: Any, num_restarts: int) -> tuple[int, list[int]]:
 
     `gsnmf fit --seed N` uses the seed of the first restart of random_state=N, so that both give the same fit.
     """
+    require_own_threads()  # before the first key
     rng = check_random_state(random_state)
     part = int(rng.randint(2**31 - 1))
     return part, [int(seed) for seed in rng.randint(2**31 - 1, size=num_restarts)]

@@ -76,6 +76,7 @@ def _choose(arguments: argparse.Namespace) -> int:
     from ..comparison.plots import plot_rank_choice
     from ..comparison.ranks import choose_rank
     from ..drawing.axes import save
+    from ..writing import write_whole
 
     choice = choose_rank(
         data,
@@ -87,7 +88,7 @@ def _choose(arguments: argparse.Namespace) -> int:
         seed=arguments.seed,
         **run_options(arguments),
     )
-    choice.table.to_csv(arguments.out / "ranks.csv")
+    write_whole({arguments.out / "ranks.csv": choice.table.to_csv().encode()})
     save(plot_rank_choice(choice), arguments.out / "ranks.png")
     print(describe_choice(choice))
     print(f"\nSaved in {arguments.out}: ranks.csv, ranks.png")

@@ -163,7 +163,9 @@ def _run(arguments: argparse.Namespace, data: Data, priors: Priors, rank: int, f
     from ..classification.restarts import draw_seeds
     from ..inference import cavi
     from ..inference.warning import quiet
+    from ..interrupts import raise_if_received
 
+    raise_if_received()
     last: list[Fit] = []
     options = run_options(arguments)
     _, [first] = draw_seeds(arguments.seed, 1)  # the estimator's first restart, so that both give the same fit
@@ -182,6 +184,7 @@ def _run(arguments: argparse.Namespace, data: Data, priors: Priors, rank: int, f
         def checkpoint(fit: Fit) -> None:
             last[:] = [fit]
             progress.update(fit.num_steps - progress.n)
+            raise_if_received()
 
         try:
             fit = cavi.run(

@@ -102,6 +102,7 @@ def _run(
 
     from ..classification.restarts import draw_seeds
     from ..inference import cavi
+    from ..interrupts import raise_if_received
 
     last: list[Fit] = [] if start is None else [start]
     saved = time.perf_counter()
@@ -113,6 +114,7 @@ def _run(
         if time.perf_counter() - saved > EVERY:
             save(fit)
             saved = time.perf_counter()
+        raise_if_received()
 
     options = {name: value for name, value in run_options(arguments).items() if name in ("init", "lam_start")}
     try:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from .. import __version__
+from ..writing import write_whole
 
 if TYPE_CHECKING:
     from ..model import Data
@@ -222,7 +223,6 @@ def save_tables(folder: Path, found: Crosscheck, about: Mapping[str, Any]) -> li
     """
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / "crosscheck.csv", folder / "crosscheck.json"]
-    found.summary.to_csv(paths[0])
     content = {
         "about": dict(about),
         "reference": found.reference,
@@ -232,7 +232,7 @@ def save_tables(folder: Path, found: Crosscheck, about: Mapping[str, Any]) -> li
         "sentences": [line.strip() for line in sentences(found)],
     }
     text = json.dumps(_plain(content), indent=1, ensure_ascii=False, allow_nan=False)
-    paths[1].write_text(text + "\n", encoding="utf-8")
+    write_whole({paths[0]: found.summary.to_csv().encode(), paths[1]: f"{text}\n".encode()})
     return paths
 
 

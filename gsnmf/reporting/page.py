@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 import re
 from functools import partial
 from importlib.resources import files
@@ -18,6 +17,7 @@ from ..images.preprocessing import pixels_of
 from ..inference import Fit, psis
 from ..inference.results import priors_of, rank_of, require_own_data
 from ..model import Data, Priors
+from ..writing import write_whole
 from . import components, samples, sections
 from .charts import trace
 from .markup import Html, embed, escape, percent, tag
@@ -214,9 +214,4 @@ def _write(path: Path, page: str) -> None:
     """Write the page, so that the file appears whole or not at all."""
     if not path.parent.is_dir():
         raise ValueError(f"expected a folder that exists; got {path.parent}")
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_text(page, encoding="utf-8")
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_whole({path: page.encode()})

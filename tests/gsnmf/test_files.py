@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from gsnmf.inference.posterior import LabelPosterior
 from gsnmf.model import Dirichlet, Exponential, Gamma, GroupSparse, Names, Priors, Relevance, as_data, by_scale
 from gsnmf.model.missing import fingerprint
 from gsnmf.model.priors import canonical
-from gsnmf.saving import load_fit, pair, save_fit
+from gsnmf.saving import _checksum, load_fit, pair, save_fit
 
 
 def write(path: Path, text: str) -> Path:
@@ -256,25 +258,48 @@ def test_load_refuses(tmp_path: Path) -> None:
     text = npz.with_suffix(".json")
     good_npz, good_json = npz.read_bytes(), json.loads(text.read_text(encoding="utf-8"))
 
-    def refuses(message: str, content: bytes = good_npz, **changes: Any) -> None:
+    def refuses(message: str, content: bytes = good_npz, sealed: bool = True, **changes: Any) -> None:
+        description = good_json | changes
+        if sealed:  # as by somebody who also computes the checksum
+            description["sha256"] = _checksum(content, description)
         npz.write_bytes(content)
-        text.write_text(json.dumps(good_json | changes), encoding="utf-8")
+        text.write_text(json.dumps(description), encoding="utf-8")
         with pytest.raises(ValueError, match=message):
             load_fit(npz)
 
-    refuses("from another fit or damaged", content=good_npz[:-1] + bytes([good_npz[-1] ^ 1]))
-    refuses("format version 5 or older; got 6, written by gsnmf 9.0", format_version=6, gsnmf_version="9.0")
+    damaged = good_npz[:-1] + bytes([good_npz[-1] ^ 1])
+    refuses("one of them is from another fit, was edited or is damaged", damaged, sealed=False)
+    refuses("one of them is from another fit, was edited or is damaged", sealed=False, num_steps=8)
+    refuses("format version 6 or older; got 7, written by gsnmf 9.0", format_version=7, gsnmf_version="9.0")
     refuses("to have format 'gsnmf-fit'", format="other")
     refuses("expected .*fit.json to describe the arrays.*Laplace", priors={"family": "Laplace"})
     refuses("to describe the arrays.*missing.a", posterior=good_json["posterior"] | {"T": "missing.a"})
-    text.write_text("{", encoding="utf-8")
-    with pytest.raises(ValueError, match="to be JSON written by save_fit"):
-        load_fit(npz)
+    refuses("to describe the arrays", good_npz[: len(good_npz) // 2] + good_npz[len(good_npz) // 2 + 1 :])
+    refuses("to describe the arrays", names={"feature": []})
+    refuses("to describe the arrays", priors=[1, 2])
+    for broken, message in (("{", "to be JSON written by save_fit"), ("[" * 10**5, "to be JSON written by save_fit")):
+        text.write_text(broken, encoding="utf-8")
+        with pytest.raises(ValueError, match=message):
+            load_fit(npz)
     text.unlink()
     with pytest.raises(ValueError, match=r"got no file .*fit\.json"):
         load_fit(npz)
     with pytest.raises(ValueError, match=r"got no file .*nothing\.npz"):
         load_fit(tmp_path / "nothing")
+
+
+def test_two_writers_do_not_leave_a_mixed_pair(tmp_path: Path) -> None:
+    fit, priors, names = a_fit()
+
+    def save(number: int) -> None:
+        for _ in range(10):
+            save_fit(tmp_path / "fit", fit._replace(num_steps=number), priors, names)
+
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(save, n) for n in range(4)]:
+            done.result()
+    assert load_fit(tmp_path / "fit").fit.num_steps in range(4)
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_save_refuses_what_it_could_not_load(tmp_path: Path) -> None:
@@ -341,9 +366,10 @@ def test_files_of_older_versions_load(tmp_path: Path) -> None:
     npz = save_fit(tmp_path / "fit", *a_fit())
     text = npz.with_suffix(".json")
     description = json.loads(text.read_text())
-    for key in ("observed", "pixels", "seconds"):
+    for key in ("observed", "pixels", "seconds", "sha256"):
         del description[key]
-    text.write_text(json.dumps(description | {"format_version": 3}))
+    former = {"format_version": 3, "sha256_of_npz": hashlib.sha256(npz.read_bytes()).hexdigest()}
+    text.write_text(json.dumps(description | former))
     saved = load_fit(npz)
     assert saved.data is saved.pixels is saved.seconds is None
     assert saved.fit.num_steps == 7

@@ -1,0 +1,47 @@
+"""Signals that end a command early: Ctrl-C and SIGTERM, after which a command saves what there is.
+
+A KeyboardInterrupt that arrives while a library is being imported may be swallowed there. The signal is therefore
+remembered, and long work asks for it now and then.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}  # 128 and the number of the signal, as shells count
+_received: list[int] = []
+
+
+def _interrupt(number: int, _: FrameType | None) -> None:
+    _received.append(number)
+    raise KeyboardInterrupt
+
+
+@contextmanager
+def listening() -> Iterator[None]:
+    """Turn Ctrl-C and SIGTERM into a KeyboardInterrupt that is remembered; only the main thread receives signals."""
+    _received.clear()
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, _interrupt) for number in CODES}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def raise_if_received() -> None:
+    """Raise KeyboardInterrupt if a signal has come, even if the first one was swallowed."""
+    if _received:
+        raise KeyboardInterrupt
+
+
+def exit_code() -> int:
+    """Return the exit code of an interrupted command."""
+    return CODES[signal.Signals(_received[-1])] if _received else CODES[signal.SIGINT]

@@ -1,0 +1,76 @@
+"""Signals end a command with what there is saved; a forked process is told why it cannot compute."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from gsnmf import cli
+from gsnmf.commands import fit as command
+from gsnmf.inference import cavi
+from gsnmf.model import as_data
+from gsnmf.saving import load_fit
+
+
+@pytest.fixture
+def words(tmp_path: Path) -> list[str]:
+    np.savetxt(tmp_path / "x.csv", np.random.default_rng(0).poisson(5.0, (5, 6)), delimiter=",")
+    return ["fit", str(tmp_path / "x.csv"), "--rank", "2", "--out", str(tmp_path / "fit.npz")]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_saves_the_fit_so_far(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, number: int, code: int
+) -> None:
+    run = cavi.run
+
+    def signalled(*args: Any, callback: Any, **options: Any) -> None:
+        callback(run(*args, **options | {"max_steps": 5, "tol": None}))
+        os.kill(os.getpid(), number)
+
+    monkeypatch.setattr(cavi, "run", signalled)
+    before = signal.getsignal(number)
+    assert cli.main(words) == code
+    assert load_fit(words[-1]).fit.message == "Interrupted after sweep 5."
+    assert signal.getsignal(number) is before
+
+
+def test_a_signal_that_an_import_swallows_still_ends_the_command(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    read = command.read_problem
+
+    def swallowing(arguments: Any) -> Any:
+        with contextlib.suppress(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+        return read(arguments)
+
+    monkeypatch.setattr(command, "read_problem", swallowing)
+    assert cli.main(words) == 130
+    assert "interrupted; nothing was saved" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+@pytest.mark.filterwarnings("ignore:.*fork")
+def test_a_fit_in_a_process_forked_after_jax_started_is_refused() -> None:
+    jax.numpy.zeros(1).block_until_ready()
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            as_data([[1.0]])
+            said = "nothing"
+        except RuntimeError as error:
+            said = str(error)
+        os.write(writing, said.encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert "forked after JAX had started" in os.read(reading, 1000).decode()
+    as_data([[1.0]])  # in the parent all is well
