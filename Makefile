@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 PYTHONS := 3.11 3.12 3.13
 MATRIX ?= $(addprefix tests/,$(addprefix inference/test_,arviz.py align.py diagnostics.py svi.py gibbs.py mcmc.py) gsnmf/test_crosscheck.py gsnmf/test_comparison.py)
-.PHONY: help demo test test-slow test-matrix tests-here lint format bench docs notebooks clean clean-cache
+.PHONY: help demo test test-slow test-matrix tests-here mutants lint format bench docs notebooks clean clean-cache
 
 PYTHON ?= $(shell for v in 3.11 3.12 3.13 3; do command -v python$$v >/dev/null 2>&1 && python$$v -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo python$$v && break; done)
 VENV ?= .venv
@@ -49,6 +49,9 @@ test-matrix: ## what depends on ArviZ and NumPyro, on every Python from 3.11 to 
 tests-here: $(VENV)/ready
 	@$(BIN)/python -c 'from importlib.metadata import version as v; print("ArviZ", v("arviz"), "NumPyro", v("numpyro"), "JAX", v("jax"))'
 	$(CACHED) -q $(PARALLEL) $(MATRIX)
+
+mutants: $(VENV)/ready ## plant bugs, one at a time, and see which test notices (ARGS='--only TEXT' for some)
+	$(BIN)/python tests/mutation/run.py $(ARGS)
 
 lint: $(VENV)/ready ## ruff and mypy
 	$(BIN)/ruff check

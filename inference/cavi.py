@@ -21,7 +21,7 @@ from ..model.problem import Problem
 from ..model.types import Array
 from .bound import bound, paper_bound, paper_bound_gap
 from .components import warn_of_dead
-from .engine import Schedule, Snapshot, State, anneal, plain, run_batch, run_one
+from .engine import Schedule, Snapshot, State, anneal, find_fall, plain, run_batch, run_one
 from .hyper import Learn, learn, tie
 from .labels.warm_start import Labelling, begins_warm, joined, label_posterior, labelled, labelling
 from .moments import Moments, Transposed
@@ -378,9 +378,14 @@ def check_options(
         raise ValueError(f"expected labels to be None or made by cavi.labelling; got {labels!r}")
 
 
+def _fell(fit: Fit) -> bool:
+    """Return whether the bound fell by more than rounding."""
+    return find_fall(fit.elbo, np.dtype(fit.posterior.T.a.dtype).itemsize) is not None
+
+
 def _warn(fits: list[Fit], datas: list[Data], tol: float | None) -> None:
     """Warn once of fits that did not reach their tolerance or are not finite, and once of unused components."""
-    late = [fit for fit in fits if not (fit.converged if tol is not None else fit.is_finite)]
+    late = [fit for fit in fits if not (fit.converged if tol is not None else fit.is_finite and not _fell(fit))]
     if late:
         count = f"{len(late)} of {len(fits)} fits did not converge. " if len(fits) > 1 else ""
         warnings.warn(count + late[0].message, ConvergenceWarning, stacklevel=3)

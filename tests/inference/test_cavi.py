@@ -260,6 +260,18 @@ def test_a_bound_that_is_not_finite_stops_with_a_sentence():
     assert fit.num_steps < 300
 
 
+def test_a_bound_that_falls_by_more_than_rounding_is_named_with_its_cause():
+    data, priors = problem(7)
+    large = priors._replace(dictionary=Gamma(np.full((12, 4), 1e6), 20.0))
+    said = r"The bound fell by \S+ of itself in sweep \d+, more than rounding explains: float32 .* up to 1.0e\+06"
+    with jax.enable_x64(False), pytest.warns(ConvergenceWarning, match=said):
+        fit = cavi.run(data, large, key=jax.random.key(0), max_steps=40, **PLAIN)
+    assert not fit.converged
+    assert (np.diff(fit.elbo) < 0).any()
+    exact = cavi.run(data, large, key=jax.random.key(0), max_steps=40, **PLAIN)  # in double precision
+    assert exact.message == "All 40 sweeps were made."
+
+
 def test_going_on_from_a_fit_equals_not_stopping():
     data, priors = problem(8)
     whole = cavi.run(data, priors, key=jax.random.key(0), max_steps=40, **PLAIN)

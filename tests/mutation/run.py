@@ -1,0 +1,131 @@
+"""Planted bugs: each is applied in a scratch copy, and the tests named with it must fail.
+
+python tests/mutation/run.py                     # all, two at a time: make mutants
+python tests/mutation/run.py --only update_lam   # those whose file, text or name contain this
+
+mutants.toml lists them: `file`, the text `old` that occurs there once, `new` in its place, and the `tests` that should
+notice. A survivor is a gap in the tests. The tests of every entry also run once without any bug: they must pass.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from queue import Queue
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+LIST = Path(__file__).with_name("mutants.toml")
+LEFT_OUT = shutil.ignore_patterns(".git", ".venv*", "site", "demo", "*.egg-info", "__pycache__", ".*_cache", "build")
+LIMIT = 600  # seconds for the tests of one bug
+
+
+class Mutant(NamedTuple):
+    """A planted bug; the fields are those of mutants.toml."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+
+class Outcome(NamedTuple):
+    """What became of a bug: caught by the first test that failed, or None if it survived."""
+
+    mutant: Mutant
+    caught_by: str | None
+    seconds: float
+
+
+def read(path: Path = LIST) -> list[Mutant]:
+    """Read the list; raise if a text does not occur exactly once in its file."""
+    entries = tomllib.loads(path.read_text(encoding="utf-8"))["mutant"]
+    mutants = [Mutant(e["name"], e["file"], e["old"], e["new"], tuple(e["tests"])) for e in entries]
+    for mutant in mutants:
+        times = (ROOT / mutant.file).read_text(encoding="utf-8").count(mutant.old)
+        if times != 1:
+            raise ValueError(f"expected {mutant.old!r} once in {mutant.file}, for {mutant.name}; got {times} times")
+        if mutant.old == mutant.new:
+            raise ValueError(f"expected another text for {mutant.name}; got the same")
+    return mutants
+
+
+def first_failure(folder: Path, tests: tuple[str, ...]) -> tuple[str | None, str]:
+    """Run tests in a copy of the project; return the first that fails, or None, and what was printed."""
+    words = ["-m", "pytest", "-x", "-q", "--no-header", "-p", "no:cacheprovider", "-n0", *tests]
+    command = [sys.executable, "tests/with_cache.py", sys.executable, *words]
+    environment = os.environ | {"PYTHONPATH": str(folder)}
+    try:
+        done = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=LIMIT, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return f"no end after {LIMIT} s", ""
+    said = done.stdout + done.stderr
+    if done.returncode == 0:
+        return None, said
+    found = re.search(r"^(?:FAILED|ERROR) (\S+)", said, re.MULTILINE)
+    return (found[1] if found else f"exit code {done.returncode}"), said
+
+
+def try_one(mutant: Mutant, folders: Queue[Path]) -> Outcome:
+    """Plant one bug in a free copy of the project, run its tests, and mend it."""
+    folder, began = folders.get(), time.monotonic()
+    file = folder / mutant.file
+    good = file.read_text(encoding="utf-8")
+    try:
+        file.write_text(good.replace(mutant.old, mutant.new), encoding="utf-8")
+        caught, _ = first_failure(folder, mutant.tests)
+    finally:
+        file.write_text(good, encoding="utf-8")
+        folders.put(folder)
+    return Outcome(mutant, caught, time.monotonic() - began)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Try the mutants and print a line each; return 1 if some survived or a test fails without any bug."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
+    parser.add_argument("--only", default="", metavar="TEXT", help="mutants whose name, file or text contain this")
+    parser.add_argument("--jobs", type=int, default=2, metavar="N", help="copies of the project (default: 2)")
+    parser.add_argument("--skip-sound", action="store_true", help="without the run of all tests without any bug")
+    given = parser.parse_args(argv)
+    mutants = [m for m in read() if any(given.only in text for text in (m.name, m.file, m.old))]
+    if not mutants:
+        raise SystemExit(f"expected --only to match a mutant; got {given.only!r}")
+    with tempfile.TemporaryDirectory() as scratch:
+        folders: Queue[Path] = Queue()
+        for n in range(given.jobs):
+            folders.put(Path(shutil.copytree(ROOT, Path(scratch, str(n)), ignore=LEFT_OUT, symlinks=True)))
+        if not given.skip_sound:
+            every = tuple(sorted({test for mutant in mutants for test in mutant.tests}))
+            folder = folders.get()
+            failed, said = first_failure(folder, every)
+            folders.put(folder)
+            if failed is not None:
+                print(f"{said[-3000:]}\nexpected tests that pass without any bug; got a failure of {failed}")
+                return 1
+        survivors = []
+        with ThreadPoolExecutor(given.jobs) as pool:
+            for outcome in pool.map(lambda m: try_one(m, folders), mutants):
+                verdict = outcome.caught_by or "SURVIVED"
+                print(f"{outcome.mutant.name:<48} {outcome.seconds:6.1f} s  {verdict}", flush=True)
+                survivors += [] if outcome.caught_by else [outcome.mutant.name]
+    print(
+        f"\n{len(mutants) - len(survivors)} of {len(mutants)} caught"
+        + (f"; survived: {survivors}" if survivors else "")
+    )
+    return int(bool(survivors))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
