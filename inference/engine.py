@@ -328,8 +328,8 @@ def _explain(fall: int, elbo: np.ndarray, dtype: Any, priors: Priors) -> str:
     cure = "use double precision (jax_enable_x64), or smaller ones" if dtype.itemsize < 8 else "use smaller ones"
     share = (elbo[fall - 1] - elbo[fall]) / abs(elbo[fall])
     return (
-        f"The bound fell by {share:.1e} of itself in sweep {fall + 1}, more than rounding explains: {dtype.name} cannot "
-        f"hold its terms, with hyperparameters up to {largest:.1e}; {cure}."
+        f"The bound fell by {share:.1e} of itself in sweep {fall + 1}, more than rounding explains: {dtype.name} "
+        f"cannot hold its terms, with hyperparameters up to {largest:.1e}; {cure}."
     )
 
 
