@@ -62,7 +62,8 @@ def run(*command: object, **options: object) -> str:
     """Run a command and return what it prints, or raise with the end of it."""
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True, **options)  # type: ignore[call-overload] # options are Popen's
     if done.returncode:
-        raise RuntimeError((done.stdout + done.stderr).strip().splitlines()[-1:] or [f"exit {done.returncode}"])
+        said = [line.strip() for line in (done.stdout + done.stderr).splitlines() if "error" in line.lower()]
+        raise RuntimeError(f"{Path(str(command[0])).name} ended with {done.returncode}: {'; '.join(said[-2:])}")
     return str(done.stdout)
 
 
@@ -100,7 +101,7 @@ def environment(scratch: Path, compiler: bool) -> dict[str, str]:
 
 def checkout(folder: Path) -> Path:
     """Copy the sources, without anything that was built, and return the copy's path."""
-    kept = shutil.ignore_patterns(".*", "build", "dist", "*.egg-info", "kernels.so", "__pycache__", "demo", "site")
+    kept = shutil.ignore_patterns(".*", "build", "dist", "*.egg-info", "kernels.so", "__pycache__")
     return Path(shutil.copytree(ROOT, folder, symlinks=True, ignore=kept))
 
 
@@ -134,7 +135,7 @@ def install(case: Case, version: str, pythons: dict[str, str], scratch: Path) ->
     if case.what in ("wheel", "sdist"):
         source = [built(case.what, case.compiler, next(iter(pythons.values())), scratch, env)]
     else:
-        source = ["--editable", f"{checkout(folder / 'gsnmf')}{case.what.removeprefix('editable')}"]
+        source = ["--editable", f"{checkout(folder / 'checkout')}{case.what.removeprefix('editable')}"]
     pip(python, *source, env=env)
     if case.what.endswith("[kernel]"):
         run(python, "-m", "gsnmf.inference.native", cwd=folder, env=env)
