@@ -1,13 +1,14 @@
 # Every target makes what it needs: a fresh clone, Python 3.11+ and make are enough. uv is used when it is there.
 .DEFAULT_GOAL := help
 PYTHONS := 3.11 3.12 3.13
-MATRIX ?= $(addprefix tests/,$(addprefix inference/test_,arviz.py align.py diagnostics.py svi.py gibbs.py mcmc.py) gsnmf/test_crosscheck.py gsnmf/test_comparison.py)
-.PHONY: help demo test test-slow test-matrix tests-here mutants lint format bench docs notebooks clean clean-cache
+MATRIX ?= $(addprefix tests/,$(addprefix inference/test_,arviz.py align.py diagnostics.py svi.py gibbs.py mcmc.py) $(addprefix gsnmf/test_,crosscheck.py comparison.py files.py ranks.py))
+.PHONY: help demo test test-slow test-matrix tests-here test-install mutants lint format bench docs notebooks clean clean-cache
 
 PYTHON ?= $(shell for v in 3.11 3.12 3.13 3; do command -v python$$v >/dev/null 2>&1 && python$$v -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo python$$v && break; done)
 VENV ?= .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
+PIP := $(if $(UV),$(UV) pip install --python $(BIN)/python,$(BIN)/python -m pip install --disable-pip-version-check) --quiet
 # Tests keep what JAX compiles, in the user's cache folder; COLD=1 begins with nothing and a random hash seed.
 CACHED = $(BIN)/python tests/with_cache.py $(if $(filter-out 0,$(COLD)),--cold) $(BIN)/python -m pytest
 OPTIMISED := --xla_backend_optimization_level=3 --xla_llvm_disable_expensive_passes=false
@@ -19,13 +20,8 @@ help: ## this list
 # One environment for all targets; made again whenever pyproject.toml or a source of the compiled kernels changes.
 $(VENV)/ready: pyproject.toml setup.py $(wildcard inference/native/*.cc inference/native/*.h)
 	@test -n "$(PYTHON)" || { echo "expected Python 3.11 or newer on the PATH; found none (set PYTHON=...)" >&2; exit 1; }
-ifdef UV
-	$(UV) venv --quiet --allow-existing --python $(PYTHON) $(VENV)
-	$(UV) pip install --quiet --python $(BIN)/python --editable '.[test,lint]'
-else
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,lint]'
-endif
+	$(if $(UV),$(UV) venv --quiet --allow-existing --python $(PYTHON),$(PYTHON) -m venv) $(VENV)
+	$(PIP) --editable '.[test,lint]'
 	@touch $@
 
 demo: $(VENV)/ready ## fit scikit-learn's digits, print a table, draw figures into demo/
@@ -37,21 +33,27 @@ test: $(VENV)/ready ## the test suite (COLD=1 without what JAX compiled in earli
 test-slow: $(VENV)/ready ## the tests that take minutes
 	XLA_FLAGS="$(OPTIMISED) $$XLA_FLAGS" $(CACHED) -m slow --numprocesses=2 --dist=worksteal
 
-test-matrix: ## what depends on ArviZ and NumPyro, on every Python from 3.11 to 3.13 there is (MATRIX=tests for all)
+test-matrix: ## what depends on ArviZ, NumPyro and pandas, on every Python from 3.11 to 3.13 there is (MATRIX=tests for all, PANDAS='2 3' for both generations)
 	@for v in $(PYTHONS); do \
 	  for p in python$$v "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/$$v.*/bin/python ""; do \
 	    test -n "$$p" && "$$p" -c '' 2>/dev/null && break; \
 	  done; \
 	  test -n "$$p" || { echo "== no Python $$v here: left out"; continue; }; \
-	  echo "== Python $$v"; $(MAKE) --no-print-directory VENV=.venv-$$v PYTHON="$$p" tests-here || exit 1; \
+	  for d in $(or $(PANDAS),""); do \
+	    echo "== Python $$v"; \
+	    $(MAKE) --no-print-directory VENV=.venv-$$v$${d:+-pandas$$d} PANDAS=$$d PYTHON="$$p" tests-here || exit 1; \
+	  done; \
 	done
 
 tests-here: $(VENV)/ready
-	@$(BIN)/python -c 'from importlib.metadata import version as v; print("ArviZ", v("arviz"), "NumPyro", v("numpyro"), "JAX", v("jax"))'
+	$(if $(PANDAS),$(PIP) 'pandas==$(PANDAS).*')
+	@$(BIN)/python -c 'from importlib.metadata import version as v; print(*(f"{name} {v(name)}" for name in ("arviz", "numpyro", "jax", "pandas")))'
 	$(CACHED) -q $(PARALLEL) $(MATRIX)
 
 mutants: $(VENV)/ready ## plant bugs, one at a time, and see which test notices (ARGS='--only TEXT' for some)
 	$(BIN)/python tests/mutation/run.py $(ARGS)
+test-install: ## install from wheel, sdist and checkout, with and without a compiler, on every Python there is: a table
+	$(PYTHON) tests/install_matrix.py $(ARGS)
 
 lint: $(VENV)/ready ## ruff and mypy
 	$(BIN)/ruff check
@@ -67,11 +69,7 @@ bench: $(VENV)/ready ## speed beside the floor and the peers: a table, JSON and 
 
 # Sphinx comes with the first build: nobody else waits for it.
 $(VENV)/docs-ready: $(VENV)/ready
-ifdef UV
-	$(UV) pip install --quiet --python $(BIN)/python --editable '.[docs]'
-else
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
-endif
+	$(PIP) --editable '.[docs]'
 	@touch $@
 
 docs: $(VENV)/docs-ready ## all pages and the reference as one site, site/index.html; warnings are errors

@@ -372,6 +372,7 @@ def test_in_a_pipeline_and_a_grid_search():
     assert search.score(X_new, y_new) > 0.9
 
 
+@pytest.mark.slow  # two processes that import JAX; the search above and pickles are in every run
 def test_grid_search_in_two_processes():
     X, _, y, _ = small_problem()
     grid = {"max_iter": [5]}  # one fit for each process: most of the time is their start

@@ -49,7 +49,7 @@ def in_subprocess(script: str, **environment: str) -> subprocess.CompletedProces
     """Run a script with this checkout's package."""
     folder = Path(__file__).resolve().parents[2]
     values = {**os.environ, "PYTHONPATH": str(folder), **environment}
-    return subprocess.run([sys.executable, "-c", script], env=values, capture_output=True, text=True, timeout=300)
+    return subprocess.run([sys.executable, "-c", script], env=values, capture_output=True, text=True, timeout=600)
 
 
 @pytest.mark.slow  # compiles four programs; `test_two_processes_give_the_fit_of_one` is its short form
