@@ -288,7 +288,7 @@ def test_special_functions_agree_with_scipy(dtype):
     )
     small = x < 100  # beyond, SciPy's terms cancel
     exact = (x + gammaln - x * psi)[small]
-    np.testing.assert_array_less(abs(entropy[small] - exact) / np.maximum(1, abs(exact)), 2 * tolerance + 2e-13)
+    np.testing.assert_array_less(abs(entropy[small] - exact) / np.maximum(1, abs(exact)), 3 * tolerance + 2e-13)
 
 
 @compiled
