@@ -86,34 +86,74 @@ def iteration(X: scipy.sparse.csr_array, K: int) -> Callable[[], float]:
 
 
 def rows(options: Options) -> Iterator[Row]:
-    """A sweep at one size, by the kernel and by JAX alone, and how it grows with the nonzeros."""
-    (N, F, K), count = ((60, 40, 4), 2) if options.tiny else ((20_000, 5000, 50), 3 if options.quick else 7)
-    X, size = generate(N, F), f"{N}×{F}, 1 %, K={K}"
+    """A sweep by the kernel and by JAX alone; with the kernel also threads, growth, a million samples, and memory."""
+    size, count = ((60, 40, 4), 2) if options.tiny else ((20_000, 5000, 50), 3 if options.quick else 7)
+    yield from against_sklearn(size, count)
+    if native.is_available():
+        yield from threads(size, count)
+        if not options.tiny:  # its times do not depend on the nonzeros
+            yield growth(size, count)
+        large = (300, 40, 10) if options.tiny else (100_000, 1000, 30) if options.quick else (1_000_000, 1000, 30)
+        yield from sizes(large, count)
+
+
+def named(size: tuple[int, int, int]) -> str:
+    """The size for the table."""
+    return f"{size[0]}×{size[1]}, 1 %, K={size[2]}"
+
+
+def against_sklearn(size: tuple[int, int, int], count: int) -> Iterator[Row]:
+    """A sweep with its bound on one thread, in CPU time."""
+    X, K = generate(*size[:2]), size[2]
     sweeps = {"JAX alone": cpu(by_jax(X, K), engine.CHUNK)}
     if native.is_available():
-        loop = chunk(X, K)
-        sweeps["kernel"] = with_threads(cpu(loop, engine.CHUNK), 1)
-    times = rounds(sweeps, {"scikit-learn": iteration(X, K)}, count, f"sparse, {size}")
-    detail = milliseconds(times)
+        sweeps["kernel"] = with_threads(cpu(chunk(X, K), engine.CHUNK), 1)
+    times = rounds(sweeps, {"scikit-learn": iteration(X, K)}, count, f"sparse, {named(size)}")
     for name, limit in (("kernel", 1 / 20), ("JAX alone", 1 / 4)):
         if name in times:
             ratios = (times[name] / times["scikit-learn"]).tolist()
             what = f"sparse sweep, {name} / scikit-learn's iteration"
-            yield Row(what, size, "float32", ratios, at_most(limit), detail=detail)
-    if not native.is_available():
-        return
-    wall = clock(loop, engine.CHUNK)
-    both = rounds({"one": with_threads(wall, 1), "two": with_threads(wall, 2)}, {}, count, f"threads, {size}")
-    ratios = (both["two"] / both["one"]).tolist()
-    note = "the kernel's threads; the rest of a sweep has as many as XLA takes"
-    yield Row("sparse sweep, two threads / one", size, "float32", ratios, note=note, detail=milliseconds(both))
-    if options.tiny:  # its times do not depend on the nonzeros
-        return
-    shares = (0.01, 0.02, 0.04, 0.08)
-    clocks = {str(share): with_threads(cpu(chunk(generate(N, F, share), K), engine.CHUNK), 1) for share in shares}
+            yield Row(what, named(size), "float32", ratios, at_most(limit), detail=milliseconds(times))
+
+
+def threads(size: tuple[int, int, int], count: int) -> Iterator[Row]:
+    """A sweep in a process on two CPUs against one on a single CPU, where XLA has one thread as well."""
+    words = ["--sweep", *map(str, size)]
+    both = [(apart(1, *words)["ms"], apart(2, *words)["ms"]) for _ in range(count)]
+    detail = {"one ms": float(np.median(both, 0)[0]), "two ms": float(np.median(both, 0)[1])}
+    ratios = [two / one for one, two in both]
+    yield Row("sparse sweep, two threads / one", named(size), "float32", ratios, at_most(1 / 1.6), detail=detail)
+
+
+def sweep_alone(N: int, F: int, K: int) -> dict[str, float]:
+    """Milliseconds of a sweep, with the threads of this process: the least of ten chunks."""
+    loop = clock(chunk(generate(N, F), K), engine.CHUNK)
+    return {"ms": 1e3 * min(loop() for _ in range(10))}
+
+
+def growth(size: tuple[int, int, int], count: int) -> Row:
+    """Growth of a sweep with the nonzeros, one thread."""
+    N, F, K = size
+    problems = [generate(N, F, share) for share in (0.01, 0.02, 0.04, 0.08)]
+    clocks = {str(X.nnz): with_threads(cpu(chunk(X, K), engine.CHUNK), 1) for X in problems}
     times = rounds(clocks, {}, count, "growth in nonzeros")
-    slopes = [np.polyfit(np.log(shares), np.log(each), 1)[0] for each in np.stack(list(times.values())).T]
-    yield Row("sparse sweep, slope in nonzeros", size, "float32", slopes, SLOPE, detail=milliseconds(times))
+    nonzeros = np.log([X.nnz for X in problems])
+    slopes = [np.polyfit(nonzeros, np.log(each), 1)[0] for each in np.stack(list(times.values())).T]
+    return Row("sparse sweep, slope in nonzeros", named(size), "float32", slopes, SLOPE, detail=milliseconds(times))
+
+
+def sizes(size: tuple[int, int, int], count: int) -> Iterator[Row]:
+    """Many samples: a sweep on one thread, whole fits on two CPUs, and their memory beyond 8 bytes a nonzero."""
+    N, F, K = size
+    sweep = with_threads(cpu(chunk(generate(N, F), K), engine.CHUNK), 1)
+    times = rounds({"sweep": sweep}, {}, min(count, 3), f"sparse, {named(size)}")["sweep"]
+    yield Row("sparse sweep, one thread", named(size), "float32", times.tolist(), at_most(0.6), unit="s")
+    for groups, what in ((1, "without groups"), (10, "ten groups")):
+        fit = apart(2, "--fit", *map(str, size), str(groups))
+        yield Row(f"sparse fit, {what}", named(size), "float32", [fit["seconds"]], unit="s", detail=fit)
+        arrays = (fit["MB"] - fit["MB of nonzeros"]) / fit["MB of T and V"]
+        note = "beyond 8 bytes a nonzero, in arrays of the size of T and V"
+        yield Row(f"memory of a fit, {what}", named(size), "float32", [arrays], at_most(10.0), note=note, detail=fit)
 
 
 def read(path: Path) -> tuple[scipy.sparse.csr_array, np.ndarray]:
@@ -123,23 +163,38 @@ def read(path: Path) -> tuple[scipy.sparse.csr_array, np.ndarray]:
         return X.astype(np.float32), d["labels"]
 
 
-def fit_ours(path: Path, K: int, tol: float) -> dict[str, Any]:
-    """A fit to tolerance; memory above what the process had with the data read and a small fit made."""
+def fit_counts(path: Path, K: int, tol: float) -> dict[str, Any]:
+    """A fit to the counts of a file."""
     X, labels = read(path)
+    return fit_ours(X, labels, K // len(np.unique(labels)), tol)
+
+
+def fit_generated(N: int, F: int, K: int, groups: int) -> dict[str, Any]:
+    """A fit to random counts: 50 sweeps."""
+    return fit_ours(generate(N, F), np.arange(N) % groups, K // groups, None)
+
+
+def fit_ours(X: scipy.sparse.csr_array, labels: np.ndarray, per_group: int, tol: float | None) -> dict[str, Any]:
+    """A fit to tolerance; memory above what the process had with the data read and a small fit made."""
     C = len(np.unique(labels))
-    per_group = K // C
-    priors = Priors(Gamma(0.3, 1.0), GroupSparse(label_driven(per_group, C, 32.0, 256.0, 1e3)))
+    K = C * per_group
+    grouped = GroupSparse(label_driven(per_group, C, 32.0, 256.0, 1e3))
+    priors = Priors(Gamma(0.3, 1.0), grouped if C > 1 else Gamma(1.0, 0.1))
     few = as_data(X[:200].T[:300], labels[:200], group_names=np.unique(labels).tolist())
+    options: dict[str, Any] = {"key": jax.random.key(0), "rank": K}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        cavi.run(few, priors, key=jax.random.key(0), max_steps=2, tol=None)  # what any fit compiles and loads
+        cavi.run(few, priors, max_steps=2, tol=None, **options)  # what any fit compiles and loads
         data = as_data(X.T, labels)
+        forget_peak()
         before = resident()
         began, spent = time.perf_counter(), time.process_time()
-        fit = cavi.run(data, priors, key=jax.random.key(0), max_steps=2000, tol=tol)
+        fit = cavi.run(data, priors, max_steps=50 if tol is None else 2000, tol=tol, **options)
         took, spent = time.perf_counter() - began, time.process_time() - spent
     memory = {"MB": peak() - before, "MB of nonzeros": 8e-6 * X.nnz, "MB of T and V": 4e-6 * K * sum(X.shape)}
-    found = {"KL": divergence(fit, data), "sweeps": fit.num_steps, "converged": fit.converged}
+    found = {"sweeps": fit.num_steps, "converged": fit.converged}
+    if tol is not None:
+        found["KL"] = divergence(fit, data)
     return {"seconds": took, "CPU seconds": spent, **found, **memory, "by": native.describe()}
 
 
@@ -166,39 +221,47 @@ def resident() -> float:
 
 
 def peak() -> float:
-    """The most memory that this process has had, in MB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+    """The most memory that this process has had since `forget_peak`, in MB."""
+    (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) * 1.024e-3
+
+
+def forget_peak() -> None:
+    """Begin again with the memory that this process has now."""
+    Path("/proc/self/clear_refs").write_text("5")
 
 
 def apart(cpus: int, *words: str) -> dict[str, Any]:
     """What this script prints for these words, in a process of its own on so many CPUs."""
     names = ("GSNMF_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     environment = os.environ | dict.fromkeys(names, str(cpus))
-    mine = sorted(os.sched_getaffinity(0))[:cpus]
-    command = [sys.executable, __file__, *words]
-    done = subprocess.run(
-        command,
-        env=environment,
-        stdout=subprocess.PIPE,
-        check=True,
-        text=True,
-        preexec_fn=lambda: os.sched_setaffinity(0, mine),
-    )
+    command = [sys.executable, __file__, *words, "--cpus", str(cpus)]
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True, text=True)
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 
 
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Time and memory of fits to sparse counts.", allow_abbrev=False)
-    parser.add_argument("--counts", type=Path, required=True, metavar="FILE", help="samples × features, npz")
+    parser.add_argument("--counts", type=Path, metavar="FILE", help="samples × features, npz")
     parser.add_argument("--rank", type=int, default=60, metavar="K", help="components (default: 60)")
     parser.add_argument("--tol", type=float, default=1e-5, help="relative change of the bound (default: 1e-5)")
     parser.add_argument("--without-peers", action="store_true", help="without scikit-learn")
     parser.add_argument("--one", choices=["ours", "theirs"], help=argparse.SUPPRESS)
     parser.add_argument("--target", type=float, help=argparse.SUPPRESS)
+    parser.add_argument("--sweep", type=int, nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--fit", type=int, nargs=4, help=argparse.SUPPRESS)
+    parser.add_argument("--cpus", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args(argv)
+    if given.cpus is not None:
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: given.cpus])  # before JAX starts its threads
+    if given.sweep or given.fit:
+        print(json.dumps(sweep_alone(*given.sweep) if given.sweep else fit_generated(*given.fit)))
+        return
+    if given.counts is None:
+        parser.error("expected --counts FILE")
     if given.one is not None:
-        fit = fit_ours(given.counts, given.rank, given.tol) if given.one == "ours" else None
+        fit = fit_counts(given.counts, given.rank, given.tol) if given.one == "ours" else None
         print(json.dumps(fit or fit_theirs(given.counts, given.rank, given.target)))
         return
     words = ["--counts", str(given.counts), "--rank", str(given.rank), "--tol", str(given.tol)]

@@ -28,6 +28,7 @@ OPTIONS = [
     "-fPIC",
     "-fno-math-errno",
     "-fno-trapping-math",
+    "-ffp-contract=fast",  # GCC's default, not Clang's: a b + c is rounded once wherever the processor can
     "-fno-exceptions",
     "-fno-rtti",
     "-Wno-psabi",

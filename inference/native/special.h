@@ -58,8 +58,10 @@ INLINE Vec<T> exp_digamma(Vec<T> x) {
 template <class T>
 INLINE Vec<T> gammaln(Vec<T> x) {
   constexpr bool single = sizeof(T) == 4;
-  Shifted<T, single ? 6 : 12, single ? 3 : 7> at(x);
-  return (x - T(0.5)) * log<T>(at.y) - at.y + T(kHalfLogTwoPi) + at.tail - log<T>(at.product);
+  constexpr int n = single ? 4 : 12;
+  Shifted<T, n, single ? 4 : 7> at(x);
+  // (x − ½) log y − y = (x − ½)(log y − 1) − n − ½: smaller terms, which lose fewer digits where log Γ is close to 0
+  return (x - T(0.5)) * (log<T>(at.y) - T(1)) + (T(kHalfLogTwoPi - n - 0.5) + at.tail - log<T>(at.product));
 }
 
 // x + log Γ(x) − x ψ(x), whose terms are of order x log x: they are cancelled analytically.

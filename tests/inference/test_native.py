@@ -272,14 +272,14 @@ def test_binomials_have_their_distribution(x, p):
 @DTYPES
 @pytest.mark.usefixtures("level")
 def test_special_functions_agree_with_scipy(dtype):
-    x = np.logspace(-6, 8, 20_001).astype(dtype)
+    x = np.concatenate([np.logspace(-6, 8, 20_001), np.linspace(0.5, 4, 20_001)]).astype(dtype)  # log Γ is near 0 there
     with jax.enable_x64(dtype is np.float64):
         ours = [np.asarray(f(jnp.asarray(x)), float) for f in (native.digamma, native.gammaln, native.exp_digamma)]
         entropy = np.asarray(native.log_entropy(jnp.asarray(x)), float)
     x = x.astype(float)
     psi, gammaln = scipy.special.digamma(x), scipy.special.gammaln(x)
     # Where a function crosses zero its rounding is absolute. exp ψ has the absolute error of ψ as its relative one.
-    tolerance = {np.float32: 1.5e-6, np.float64: 1e-14}[dtype]
+    tolerance = {np.float32: 1e-6, np.float64: 1e-14}[dtype]
     np.testing.assert_array_less(abs(ours[0] - psi) / np.maximum(1, abs(psi)), tolerance)
     np.testing.assert_array_less(abs(ours[1] - gammaln) / np.maximum(1, abs(gammaln)), tolerance)
     normal = psi > -80  # above, exp ψ is a normal number in single precision
@@ -288,7 +288,7 @@ def test_special_functions_agree_with_scipy(dtype):
     )
     small = x < 100  # beyond, SciPy's terms cancel
     exact = (x + gammaln - x * psi)[small]
-    np.testing.assert_array_less(abs(entropy[small] - exact) / np.maximum(1, abs(exact)), 2 * tolerance + 2e-13)
+    np.testing.assert_array_less(abs(entropy[small] - exact) / np.maximum(1, abs(exact)), 3 * tolerance + 2e-13)
 
 
 @compiled

@@ -9,7 +9,18 @@ import pytest
 import scipy.sparse
 from jax.extend.core import jaxprs_in_params
 
-from gsnmf.inference import cavi, collapsed_bound, fold_in, held_out_score, impute, leave_one_out, mcmc, native, svi
+from gsnmf.inference import (
+    cavi,
+    collapsed_bound,
+    engine,
+    fold_in,
+    held_out_score,
+    impute,
+    leave_one_out,
+    mcmc,
+    native,
+    svi,
+)
 from gsnmf.inference.observations import observe
 from gsnmf.inference.observed import segments, sparse
 from gsnmf.inference.observed.entries import Rows, read_entries
@@ -197,6 +208,27 @@ def test_memory_of_nonzeros(form):
         problem = Problem(as_data(X), Priors(Gamma(1.0, 1.0), Gamma(1.0, 1.0)), 2)
         size = sum(x.nbytes for x in jax.tree.leaves(observe(problem.data).X.entries))
     assert size <= (8.0 if form == "kernel" else 12.0) * X.nnz * 1.15 + 4 * 901
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("groups", "arrays"), [(1, 7.2), (3, 11.2)])
+def test_memory_of_sweeps(groups, arrays):
+    """X, and arrays of the size of T and V: what XLA reserves for accelerated sweeps in single precision.
+
+    The rest, two tenths of an array, is the membership of samples in groups.
+    """
+    F, N, rank = 50, 4000, 20
+    with jax.enable_x64(False):
+        data = as_data(arranged((F, N), 0.05), np.arange(N) % groups)
+        priors = Priors(Gamma(1.0, 1.0), Gamma(1.0, 1.0) if groups == 1 else GroupSparse(Gamma(2.0, 0.5)))
+        problem = Problem(data, priors, rank)
+        seen = observe(problem.data)
+        state, last, tol = engine._begin(cavi.init(data, priors, key=jax.random.key(0), rank=rank), None, True)
+        given = seen, problem.priors, state, 0, 1, last, tol
+        needs = engine.advance_in_place.lower(*given, accelerate=True).compile().memory_analysis()
+        outside = sum(x.nbytes for x in jax.tree.leaves(seen.X))
+        size = needs.argument_size_in_bytes + needs.temp_size_in_bytes - outside
+    assert size <= arrays * rank * (F + N) * 4
 
 
 def test_similar_matrices_share_programs(form):
