@@ -189,12 +189,14 @@ def test_philox_is_that_of_numpy():
     key = np.array([7, 9], np.uint32)
     counter = np.array([2**64 - 1, 4, 0, 0], np.uint64)
     random = np.random.Philox(key=7 + 9 * 2**32, counter=counter).random_raw(4)
-    # Each of 4 units of entry 5 falls into one of 1000 equal intervals.
+    # Each of 4 units of entry 5 falls into one of 1000 equal intervals: the first word has the bits that they share.
+    fraction = ((random[0] >> 43) + 0.5) * 2.0**-21
+    units = np.stack([random[1:3] >> 33, random[1:3] >> 1 & (2**31 - 1)], axis=1).ravel()
     x, K = np.array([0, 0, 0, 0, 0, 4.0]), 1000
     indptr, indices = np.array([0, 6]), np.arange(6, dtype=np.int32)
     S, _ = native.thin(key, indptr, indices, jnp.asarray(x), jnp.ones((1, K)), jnp.ones((6, K)))
     drawn = np.repeat(np.arange(K), np.asarray(S[0], int))
-    np.testing.assert_array_equal(drawn, np.sort((random >> 11) * 2.0**-53 * K // 1))
+    np.testing.assert_array_equal(drawn, np.sort((units + fraction) * 2.0**-31 * K // 1))
 
 
 @compiled
