@@ -277,10 +277,11 @@ def test_binomials_have_their_distribution(x, p):
 @compiled
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("x", "p"), [(20, 0.3), (36, 0.3), (36, 0.1), (1000, 0.3), (10**6, 2e-6), (10**6, 0.5), (10**10, 0.2), (10**15, 0.3)]
+    ("x", "p"),
+    [(20, 0.3), (36, 0.3), (36, 0.1), (1000, 0.3), (10**6, 2e-6), (10**6, 0.5), (10**10, 0.2), (10**15, 0.3)],
 )
 def test_binomials_are_exact(x, p):
-    """Small errors in the test of acceptance: 0.02 added to log f(k) / f(mode) changes probabilities by 0.2 % at x = 10⁶.
+    """Small errors in the test of acceptance: 0.02 added to log f(k) / f(mode) moves 0.2 % of the draws at x = 10⁶.
 
     By units for the first; each fails by chance in 1 of 10,000 runs.
     """
@@ -307,13 +308,13 @@ def test_units_are_counted_as_they_are_found():
 @compiled
 @pytest.mark.parametrize(("x", "draws"), [(120.0, 2_000_000), (2.0**23, 40)])
 def test_small_shares_are_drawn_in_single_precision(x, draws):
-    """A share of 5e-8 after larger ones, which a sum in single precision would round away.
+    """A share of 5e-8 after one of 1: their sum in single precision is 1.
 
     By units and by binomials; 12 and 17 are expected: outside these bounds in 1 of 10,000 runs.
     """
     K = 8
-    shares = np.full((1, K), 1 / (K - 1))
-    shares[0, -1] = 5e-8
+    shares = np.zeros((1, K))
+    shares[0, [0, -1]] = 1, 5e-8
     entries = np.arange(draws + 1), np.zeros(draws, np.int32), jnp.full(draws, x, np.float32)
     rows = jnp.tile(jnp.asarray(shares, np.float32), (draws, 1))
     total = float(native.thin(jax.random.key(2), *entries, rows, jnp.ones((1, K), np.float32))[0][:, -1].sum())
@@ -334,15 +335,14 @@ def test_gammas_have_their_distribution(dtype):
         drawn = native.gamma(jax.random.key(3), jnp.repeat(jnp.asarray(shapes, dtype), draws))
         assert drawn.dtype == dtype
     # In single precision, 1 % of the draws for 0.05 are so small that they are 0.
-    x = np.maximum(np.asarray(drawn, float), np.finfo(np.float32).tiny).reshape(len(shapes), draws)
-    for a, x in zip(np.asarray(shapes, dtype).astype(float), x, strict=True):
+    tiny = np.finfo(np.float32).tiny
+    every = np.maximum(np.asarray(drawn, float), tiny).reshape(len(shapes), draws)
+    for a, x in zip(np.asarray(shapes, dtype).astype(float), every, strict=True):
         z = (x - a) / np.sqrt(a)
         assert abs(z.mean()) * np.sqrt(draws) < 3.9, a
         assert abs((z**2 - 1).mean()) / (z**2).std() * np.sqrt(draws) < 3.9, a
-        least = scipy.stats.gamma(a).cdf(np.finfo(np.float32).tiny)
-        uniform = np.where(x > np.finfo(np.float32).tiny, scipy.stats.gamma(a).cdf(x), 0)
-        below = uniform <= least
-        uniform[below] = least * (np.arange(below.sum()) + 0.5) / max(below.sum(), 1)
+        uniform, least = scipy.stats.gamma(a).cdf(x), scipy.stats.gamma(a).cdf(tiny)
+        uniform[x <= tiny] = np.linspace(0, least, (x <= tiny).sum())
         assert scipy.stats.kstest(uniform, "uniform").pvalue > 1e-4, a
 
 
