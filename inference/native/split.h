@@ -133,7 +133,7 @@ INLINE void split_entry(int64_t x, double total, Shares& shares, int64_t K, Stre
     x -= s;
     if (x == 0) return;
   }
-  if (k == 0) counts.add(column, 0, x);
+  if (k == 0) counts.add(column, 0, x);  // below, a pass over all bounds costs more than to find few units
   else if (x < 4 || 8 * x < K) find_units(x, total, shares, random, column, counts);
   else count_units(x, total, shares, random, column, counts);
 }
