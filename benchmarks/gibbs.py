@@ -84,7 +84,7 @@ def rows(options: Options) -> Iterator[Row]:
                     "Gibbs": clock(sweeps, case.sweeps),
                     "S": clock(splits, case.sweeps),
                 }
-                count = 2 if options.tiny else 5 if options.quick else 15
+                count = 2 if options.tiny else 3 if case.sweeps < 20 else 5 if options.quick else 15
                 times = rounds(clocks, {}, count, f"Gibbs, {problem.size}, {dtype}")
             detail, note = milliseconds(times), native.describe()
             for name, what in {"Gibbs": "Gibbs sweep", "S": "draw of S"}.items():
