@@ -52,6 +52,7 @@ tests-here: $(VENV)/ready
 
 mutants: $(VENV)/ready ## plant bugs, one at a time, and see which test notices (ARGS='--only TEXT' for some)
 	$(BIN)/python tests/mutation/run.py $(ARGS)
+
 test-install: ## install from wheel, sdist and checkout, with and without a compiler, on every Python there is: a table
 	$(PYTHON) tests/install_matrix.py $(ARGS)
 

@@ -26,12 +26,14 @@ class Options(NamedTuple):
     tiny: sizes that only show that the command works.
     yale: the real faces, a file or folder.
     seeds: random starts, where these are what is repeated.
+    counts: counts of words, an npz file.
     """
 
     quick: bool = False
     tiny: bool = False
     yale: Path | None = None
     seeds: int = 5
+    counts: Path | None = None
 
 
 class Row(NamedTuple):

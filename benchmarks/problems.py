@@ -7,8 +7,10 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+import scipy.sparse
 from measure import Options
 from sklearn.datasets import load_digits
+from sparse import read
 
 from gsnmf import model
 from gsnmf.images.preprocessing import prepared
@@ -82,6 +84,25 @@ def yale(file: Path | None) -> Problem:
     X, labels, _, _ = prepared("yale", file)
     priors = Priors(Gamma(0.6, 20.0), GroupSparse(label_driven(3, 15, small=32.0, large=8192.0)))
     return Problem("Yale", as_data(X, labels), priors)
+
+
+def words(file: Path | None) -> Problem:
+    """Counts of words in documents of 20 groups, sparse: from a file (see `sparse.read`), or drawn at that shape."""
+    if file is None:
+        name, groups, documents, features = "like newsgroups20", 20, 18_821, 21_393
+        rng = np.random.default_rng(0)
+        sizes = rng.lognormal(np.log(85), 0.8, documents).astype(int)
+        common = 1 / np.arange(5, features + 5)  # Zipf's law
+        places = rng.choice(features, sizes.sum(), p=common / common.sum())
+        ends = np.concatenate([[0], np.cumsum(sizes)])
+        X = scipy.sparse.csr_array((np.ones(places.size, np.float32), places, ends), (documents, features))
+        X.sum_duplicates()
+        labels = np.arange(documents) % groups
+    else:
+        (X, labels), name = read(file), file.stem
+        groups = len(np.unique(labels))
+    rates = label_driven(60 // groups, groups, 32.0, 256.0, 1e3)
+    return Problem(name, as_data(X.T, labels), Priors(Gamma(0.3, 1.0), GroupSparse(rates)))
 
 
 def orl() -> Problem:

@@ -14,6 +14,7 @@ import fresh
 import gibbs
 import kernel
 import least_squares
+import peers_sparse
 import report
 import sparse
 import sweeps
@@ -31,6 +32,7 @@ SUITES: dict[str, Callable[[Options], Iterator[Row]]] = {
     "nnls": least_squares.rows,
     "kernel": kernel.rows,
     "sparse": sparse.rows,
+    "peers": peers_sparse.rows,
 }
 EPILOG = """what is measured:
   memory    peak memory of a fit, in units of X
@@ -41,11 +43,12 @@ EPILOG = """what is measured:
   converge  accelerated sweeps, and seconds, to the bound of 300 and of 2000 plain sweeps
   svi       seconds to the same collapsed bound, against NumPyro's SVI; compiling left out on both sides
   batch     ten restarts by run_many against a loop
-  gibbs     a Gibbs sweep against a plain CAVI sweep, on digits
+  gibbs     a Gibbs sweep against a plain CAVI sweep, on digits, counts of words and faces
   nnls      nonnegative least squares against QR and SciPy column by column
   kernel    the compiled pass over nonzeros against the bytes it must move, scikit-learn, and two threads
   sparse    a sweep of sparse X with its bound, with and without the kernel, against scikit-learn; two CPUs, growth in nonzeros,
             a million samples, memory of a fit
+  peers     a sweep of sparse X, with and without the kernel, against SciPy, scikit-learn, scHPF's pass, hpfrec, poismf
 
 examples:
   python benchmarks/run.py --quick
@@ -70,6 +73,12 @@ def parser() -> argparse.ArgumentParser:
         help="the Yale faces as gsnmf.datasets.yale takes them; else generated data",
     )
     result.add_argument(
+        "--counts",
+        type=Path,
+        metavar="FILE",
+        help="counts of words, samples × features, as benchmarks/sparse.py takes them; else generated data",
+    )
+    result.add_argument(
         "--out", type=Path, default=Path("benchmarks/results"), metavar="DIR", help="folder (default: %(default)s)"
     )
     result.add_argument("--seeds", type=int, default=5, metavar="N", help="random starts (default: %(default)s)")
@@ -82,9 +91,12 @@ def main(argv: list[str] | None = None) -> int:
     given = parser().parse_args(command)
     if given.seeds < 1:
         parser().error(f"expected --seeds of at least 1; got {given.seeds}")
-    if given.yale is not None and not given.yale.exists():
-        parser().error(f"expected --yale to name a file or folder; got {given.yale}")
-    options = Options(given.quick, given.tiny, given.yale, min(given.seeds, 2) if given.quick else given.seeds)
+    for name in ("yale", "counts"):
+        path = getattr(given, name)
+        if path is not None and not path.exists():
+            parser().error(f"expected --{name} to name a file or folder; got {path}")
+    seeds = min(given.seeds, 2) if given.quick else given.seeds
+    options = Options(given.quick, given.tiny, given.yale, seeds, given.counts)
     rows: list[Row] = []
     began = time.perf_counter()
     try:

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from ..model.types import Array
+from . import native
 
 MOST = 200  # proposals at most: as many are rejected in a row only if the shape is NaN
 
@@ -16,7 +17,8 @@ def draw_gammas(key: Array, shape: Array) -> Array:
     With d = a − 1/3, a standard normal x, y = x/√(9d) and v = (1 + y)³, the proposal dv is accepted with probability
     exp(x²/2 − d(v − 1 − log v)), at least 0.95 on average for a ≥ 1. If a < 1, a draw for a + 1 is multiplied by
     u^(1/a), which underflows to 0 for the smallest a. Proposals are made for all a at once until every one has been
-    accepted, a few times for thousands of them: jax.random.gamma takes several times as long.
+    accepted, a few times for thousands of them: jax.random.gamma takes several times as long. Where there is a compiled
+    kernel (`native.gamma`) it draws instead, by the same method from other random numbers.
 
     Args:
         key: a JAX key.
@@ -25,6 +27,8 @@ def draw_gammas(key: Array, shape: Array) -> Array:
     >>> draw_gammas(jax.random.key(0), jnp.array([0.1, 2.0, 300.0])).shape
     (3,)
     """
+    if native.is_available():
+        return native.gamma(key, shape)
     small = shape < 1
     d = jnp.where(small, shape + 1, shape) - 1 / 3
     ahead, boost = jax.random.split(key)

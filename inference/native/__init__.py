@@ -25,6 +25,7 @@ __all__ = [
     "describe",
     "digamma",
     "exp_digamma",
+    "gamma",
     "gammaln",
     "is_available",
     "log_entropy",
@@ -105,11 +106,26 @@ def thin(key: Array, indptr: Array, indices: Array, values: Array, rows: Array, 
             f"expected {indptr.shape[0] - 1} rows and as many components in rows and columns; "
             f"got {rows.shape} and {columns.shape}"
         )
-    words = jax.random.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key
-    S_rows, S_columns = _call(
-        "thin", (rows.shape, columns.shape), values.dtype, words, indptr, indices, values, rows, columns
-    )
+    shapes, dtype = (rows.shape, columns.shape), values.dtype
+    S_rows, S_columns = _call("thin", shapes, dtype, _words(key), indptr, indices, values, rows, columns)
     return S_rows, S_columns
+
+
+def gamma(key: Array, shape: Array) -> Array:
+    """Draw from Gamma(a, 1) for every a; see `gammas.draw_gammas`.
+
+    The same key gives the same draws whatever the number of threads.
+
+    Args:
+        key: a JAX key.
+        shape: the shapes a > 0, an array of any shape.
+
+    >>> gamma(jax.random.key(0), jnp.array([0.1, 2.0])).shape if is_available() else (2,)
+    (2,)
+    """
+    (shape,) = _same_dtype(shape)
+    (drawn,) = _call("gamma", ((shape.size,),), shape.dtype, _words(key), shape.reshape(-1))
+    return drawn.reshape(shape.shape)
 
 
 def digamma(x: Array) -> Array:
@@ -146,6 +162,11 @@ def row_pointers(indptr: np.ndarray) -> np.ndarray:
     """
     indptr = np.ascontiguousarray(indptr, np.int64)
     return indptr.astype(np.int32) if indptr[-1] < 2**31 else indptr.view(np.int32).reshape(-1, 2)
+
+
+def _words(key: Array) -> Array:
+    """Return a key as whole numbers of 32 bits."""
+    return jax.random.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key
 
 
 def _elementwise(kernel: str, x: Array) -> Array:

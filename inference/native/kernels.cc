@@ -1,5 +1,6 @@
 // The handlers that XLA calls, compiled once for each level of processors: LEVEL is its name.
 #include "allocate.h"
+#include "gamma.h"
 #include "special.h"
 #include "thin.h"
 
@@ -16,6 +17,7 @@
 
 HANDLERS(allocate)
 HANDLERS(thin)
+HANDLERS(gamma)
 ELEMENTWISE(digamma)
 ELEMENTWISE(exp_digamma)
 ELEMENTWISE(gammaln)

@@ -108,45 +108,35 @@ INLINE Vec<T> load_some(const T* x, int64_t count, T rest) {
   return value;
 }
 
-// Moves the numbers up by `By` places and fills up with 0.
-template <class T, int By>
-INLINE Vec<T> move_up(Vec<T> x) {
-  T lanes[2 * kLanes<T>] = {};
-  store<T>(lanes + kLanes<T>, x);
-  return load<T>(lanes + kLanes<T> - By);
-}
-#if defined(__AVX2__)
-#define MOVE_UP(T, By, operation) template <> INLINE Vec<T> move_up<T, By>(Vec<T> x) { return (Vec<T>)(operation); }
-#define LOW_ZERO _mm256_permute2x128_si256((__m256i)x, (__m256i)x, 0x08)  // the lower half above zeros
-MOVE_UP(float, 1, _mm256_alignr_epi8((__m256i)x, LOW_ZERO, 12))
-MOVE_UP(float, 2, _mm256_alignr_epi8((__m256i)x, LOW_ZERO, 8))
-MOVE_UP(float, 4, LOW_ZERO)
-MOVE_UP(double, 1, _mm256_alignr_epi8((__m256i)x, LOW_ZERO, 8))
-MOVE_UP(double, 2, LOW_ZERO)
-#undef LOW_ZERO
-#undef MOVE_UP
-#endif
-
-// Cumulative sums of the numbers of a vector.
+// Loads as many numbers as a vector of doubles has, and makes them doubles.
 template <class T>
-INLINE Vec<T> cumulate(Vec<T> x) {
-  x += move_up<T, 1>(x);
-  if constexpr (kLanes<T> > 2) x += move_up<T, 2>(x);
-  if constexpr (kLanes<T> > 4) x += move_up<T, 4>(x);
+INLINE Vec<double> load_double(const T* x) {
+  typedef T Part __attribute__((vector_size(kLanes<double> * sizeof(T))));
+  Part part;
+  std::memcpy(&part, x, sizeof part);
+  return __builtin_convertvector(part, Vec<double>);
+}
+
+// Cumulative sums of the numbers of a vector, which are not negative: (a + b) + c and (a + b) + (c + d), so that no sum is
+// below the one before it, and adding 0 changes nothing.
+INLINE Vec<double> cumulate(Vec<double> x) {
+#if defined(__AVX2__)
+  __m256d zero = _mm256_setzero_pd(), pairs = _mm256_add_pd((__m256d)x, _mm256_unpacklo_pd(zero, (__m256d)x));
+  return (Vec<double>)_mm256_add_pd(pairs, _mm256_blend_pd(zero, _mm256_permute4x64_pd(pairs, 0x50), 0xc));
+#else
+  static_assert(kLanes<double> == 2, "a step for each power of 2");
+  x[1] += x[0];
   return x;
+#endif
 }
 
 // The number of x that are not above u.
-template <class T>
-INLINE int number_up_to(Vec<T> x, T u) {
-  Bits<T> yes = (Bits<T>)(x <= u);
+INLINE int number_up_to(Vec<double> x, double u) {
+  Bits<double> yes = (Bits<double>)(x <= u);
 #if defined(__AVX2__)
-  if constexpr (sizeof(T) == 4) return __builtin_popcount(_mm256_movemask_ps((__m256)yes));
-  else return __builtin_popcount(_mm256_movemask_pd((__m256d)yes));
+  return __builtin_popcount(_mm256_movemask_pd((__m256d)yes));
 #else
-  int number = 0;
-  for (int i = 0; i < kLanes<T>; i++) number += yes[i] & 1;
-  return number;
+  return static_cast<int>((yes[0] & 1) + (yes[1] & 1));
 #endif
 }
 

@@ -31,7 +31,9 @@ def benchmarks(monkeypatch):
         "least_squares",
         "measure",
         "missing",
+        "gibbs",
         "peers",
+        "peers_sparse",
         "problems",
         "relative",
         "report",
@@ -83,6 +85,27 @@ def test_both_floors_are_the_same_products():
     in_jax = jax_floor(jnp.asarray(X), *ones(jnp.asarray(X), 2), 1)
     for product, moved in zip(NumpyFloor(X, 2)(1), in_jax, strict=True):
         np.testing.assert_allclose(1e-9 * product, moved - 1, atol=1e-15)
+
+
+def test_sparse_peers_have_the_same_sums(monkeypatch):
+    """One pass over nonzeros, in chunks and with q(S) stored, is that of the definition."""
+    import peers_sparse
+    from sparse import generate
+
+    monkeypatch.setattr(peers_sparse, "TOGETHER", 64)  # several chunks
+    X = generate(30, 20, 0.2).astype(float)
+    chunks, stored = peers_sparse.ScipyPass(X, 3), peers_sparse.StoredPass(X, 3)
+    stored.log_V, stored.log_T = np.log(chunks.V), np.log(chunks.T)
+    M = chunks.V @ chunks.T.T
+    ratio = X.toarray() / M
+    expected = chunks.V * (ratio @ chunks.T), chunks.T * (ratio.T @ chunks.V)
+    assert len(chunks.parts) > 2
+    for sums in (chunks()[:2], stored()):
+        for ours, reference in zip(sums, expected, strict=True):
+            np.testing.assert_allclose(ours, reference, rtol=1e-12)
+    row, column = X.nonzero()
+    x = np.asarray(X[row, column])
+    np.testing.assert_allclose(chunks()[2], (x * np.log(M[row, column] / x)).sum(), rtol=1e-12)
 
 
 def test_both_least_squares_are_the_same():

@@ -52,11 +52,11 @@ def from_the_prior(data, draws=400_000):
 
 @pytest.mark.parametrize("case", CASES)
 def test_evidence_is_the_mean_of_the_likelihood_over_the_prior(case):
-    """Within 4 standard errors, both sides' together: about 0.05 here."""
+    """Within 4 standard errors, both sides' together: 0.03 to 0.12 over 24 keys, 0.075 on average."""
     truth, error = from_the_prior(CASES[case])
     found = evidence(CASES[case], PRIORS, key=KEY, **FEW, num_filters=8)
     assert error < 0.01
-    assert 0 < found.error < 0.1
+    assert 0 < found.error < 0.2
     assert abs(found.value - truth) < 4 * np.hypot(found.error, error), (found, truth)
     assert found.effective.shape == (8, 20)
     assert ((found.effective > 0) & (found.effective <= 1 + 1e-9)).all()

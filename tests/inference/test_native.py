@@ -189,12 +189,14 @@ def test_philox_is_that_of_numpy():
     key = np.array([7, 9], np.uint32)
     counter = np.array([2**64 - 1, 4, 0, 0], np.uint64)
     random = np.random.Philox(key=7 + 9 * 2**32, counter=counter).random_raw(4)
-    # Each of 4 units of entry 5 falls into one of 1000 equal intervals.
+    # Each of 4 units of entry 5 falls into one of 1000 equal intervals: the first word has the bits that they share.
+    fraction = ((random[0] >> 43) + 0.5) * 2.0**-21
+    units = np.stack([random[1:3] >> 33, random[1:3] >> 1 & (2**31 - 1)], axis=1).ravel()
     x, K = np.array([0, 0, 0, 0, 0, 4.0]), 1000
     indptr, indices = np.array([0, 6]), np.arange(6, dtype=np.int32)
     S, _ = native.thin(key, indptr, indices, jnp.asarray(x), jnp.ones((1, K)), jnp.ones((6, K)))
     drawn = np.repeat(np.arange(K), np.asarray(S[0], int))
-    np.testing.assert_array_equal(drawn, np.sort((random >> 11) * 2.0**-53 * K // 1))
+    np.testing.assert_array_equal(drawn, np.sort((units + fraction) * 2.0**-31 * K // 1))
 
 
 @compiled
@@ -254,18 +256,116 @@ def test_an_entry_is_multinomial(dtype, x, K, draws):
     assert scipy.stats.kstest(uniform, "uniform").pvalue > 1e-4
 
 
+def binomial_pvalue(x, p, draws, key):
+    """χ² of Binomial(x, p) in about 40 bins, from draws of two components, each in a row of its own."""
+    entries = np.arange(draws + 1), np.zeros(draws, np.int32), jnp.full(draws, float(x))
+    S = native.thin(jax.random.key(key), *entries, jnp.tile(jnp.array([[1 - p, p]]), (draws, 1)), jnp.ones((1, 2)))[0]
+    distribution = scipy.stats.binom(x, p)
+    edges = np.unique(distribution.ppf(np.linspace(0, 1, 42)[1:-1]))  # fewer if x is small
+    expected = draws * np.diff(np.concatenate([[0], distribution.cdf(edges), [1]]))
+    seen = np.bincount(np.searchsorted(edges, S[:, 1], side="left"), minlength=len(edges) + 1)
+    return scipy.stats.chisquare(seen, expected).pvalue
+
+
 @compiled
 @pytest.mark.parametrize(("x", "p"), [(40, 0.02), (40, 0.3), (10**4, 5e-4), (10**4, 0.4), (10**4, 0.9)])
 def test_binomials_have_their_distribution(x, p):
-    """Two components, by inversion and by rejection, both ends: χ² fails by chance in 1 of 10,000 runs."""
-    draws = 200_000
-    entries = np.array([0, draws]), np.arange(draws, dtype=np.int32), jnp.full(draws, float(x))
-    S = native.thin(jax.random.key(7), *entries, jnp.array([[1 - p, p]]), jnp.ones((draws, 2)))[1]
-    distribution = scipy.stats.binom(x, p)
-    edges = np.unique(distribution.ppf(np.linspace(0, 1, 42)[1:-1]))  # bins of about 1/41, fewer if x is small
-    expected = draws * np.diff(np.concatenate([[0], distribution.cdf(edges), [1]]))
-    seen = np.bincount(np.searchsorted(edges, S[:, 1], side="left"), minlength=len(edges) + 1)
-    assert scipy.stats.chisquare(seen, expected).pvalue > 1e-4
+    """By inversion and by rejection, both ends: each fails by chance in 1 of 10,000 runs."""
+    assert binomial_pvalue(x, p, 100_000, 7) > 1e-4
+
+
+@compiled
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("x", "p"),
+    [(20, 0.3), (36, 0.3), (36, 0.1), (1000, 0.3), (10**6, 2e-6), (10**6, 0.5), (10**10, 0.2), (10**15, 0.3)],
+)
+def test_binomials_are_exact(x, p):
+    """Small errors in the test of acceptance: 0.02 added to log f(k) / f(mode) moves 0.2 % of the draws at x = 10⁶.
+
+    By units for the first; each fails by chance in 1 of 10,000 runs.
+    """
+    assert binomial_pvalue(x, p, 6_000_000, 8) > 1e-4
+
+
+@compiled
+def test_units_are_counted_as_they_are_found():
+    """Many units are compared with whole numbers, few with the bounds themselves: the distributions are the same.
+
+    Shares from 1e-3 on, some of them 0, at either end too: a χ² fails by chance in 1 of 10,000 runs.
+    """
+    share = np.array([0, 1e-3, 0.5, 0, 0, 2.0, 0.02, 7.0, 1e-12, 0.3, 0])
+    for x, draws in ((3, 200_000), (7, 100_000), (100, 10_000)):
+        entries = np.arange(draws + 1), np.zeros(draws, np.int32), jnp.full(draws, float(x))
+        S = native.thin(jax.random.key(9), *entries, jnp.tile(share, (draws, 1)), jnp.ones((1, 11)))[0]
+        assert (S.sum(axis=1) == x).all()
+        seen, some = np.asarray(S.sum(axis=0)), share > 1e-6
+        assert seen[~some].sum() == 0
+        expected = x * draws * share[some] / share[some].sum()
+        assert scipy.stats.chisquare(seen[some], expected).pvalue > 1e-4, x
+
+
+@compiled
+@pytest.mark.parametrize(("x", "draws"), [(120.0, 2_000_000), (2.0**23, 40)])
+def test_small_shares_are_drawn_in_single_precision(x, draws):
+    """A share of 5e-8 after one of 1: their sum in single precision is 1.
+
+    By units and by binomials; 12 and 17 are expected: outside these bounds in 1 of 10,000 runs.
+    """
+    K = 8
+    shares = np.zeros((1, K))
+    shares[0, [0, -1]] = 1, 5e-8
+    entries = np.arange(draws + 1), np.zeros(draws, np.int32), jnp.full(draws, x, np.float32)
+    rows = jnp.tile(jnp.asarray(shares, np.float32), (draws, 1))
+    total = float(native.thin(jax.random.key(2), *entries, rows, jnp.ones((1, K), np.float32))[0][:, -1].sum())
+    least, most = scipy.stats.poisson(x * draws * 5e-8).ppf([5e-5, 1 - 5e-5])
+    assert least <= total <= most
+
+
+@compiled
+@DTYPES
+@pytest.mark.usefixtures("level")
+def test_gammas_have_their_distribution(dtype):
+    """Means, variances and the whole distribution, for shapes that are boosted and for large ones.
+
+    Each of 3 × 7 numbers fails by chance in 1 of 10,000 runs; seeds are fixed, so it fails always or never.
+    """
+    shapes, draws = np.array([0.05, 0.3, 1.0, 1.5, 30.0, 1e4, 1e8]), 100_000
+    with jax.enable_x64(dtype is np.float64):
+        drawn = native.gamma(jax.random.key(3), jnp.repeat(jnp.asarray(shapes, dtype), draws))
+        assert drawn.dtype == dtype
+    # In single precision, 1 % of the draws for 0.05 are so small that they are 0.
+    tiny = np.finfo(np.float32).tiny
+    every = np.maximum(np.asarray(drawn, float), tiny).reshape(len(shapes), draws)
+    for a, x in zip(np.asarray(shapes, dtype).astype(float), every, strict=True):
+        z = (x - a) / np.sqrt(a)
+        assert abs(z.mean()) * np.sqrt(draws) < 3.9, a
+        assert abs((z**2 - 1).mean()) / (z**2).std() * np.sqrt(draws) < 3.9, a
+        uniform, least = scipy.stats.gamma(a).cdf(x), scipy.stats.gamma(a).cdf(tiny)
+        uniform[x <= tiny] = np.linspace(0, least, (x <= tiny).sum())
+        assert scipy.stats.kstest(uniform, "uniform").pvalue > 1e-4, a
+
+
+@compiled
+def test_gammas_depend_on_key_and_place_only():
+    shapes = jnp.asarray(0.1 + np.random.default_rng(0).gamma(0.5, 3.0, 10_001))  # no draw underflows
+    set_threads(2)
+    two = native.gamma(jax.random.key(0), shapes)
+    set_threads(1)
+    one = native.gamma(jax.random.key(0), shapes)
+    set_threads(library.load().threads)
+    np.testing.assert_array_equal(one, two)
+    np.testing.assert_array_equal(native.gamma(jax.random.key(0), shapes[:7]), one[:7])
+    assert (native.gamma(jax.random.key(1), shapes) != one).all()
+    correlation = np.corrcoef(one[:-1] - shapes[:-1], one[1:] - shapes[1:])[0, 1]
+    assert abs(correlation) < 0.04  # 4 standard errors: neighbours are independent
+
+
+@compiled
+def test_gammas_of_shapes_that_are_no_numbers():
+    drawn = native.gamma(jax.random.key(0), jnp.array([jnp.nan, 2.0, jnp.inf]))
+    assert drawn[1] > 0
+    assert not (drawn[jnp.array([0, 2])] < 1e300).any()
 
 
 @compiled
