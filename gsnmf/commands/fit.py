@@ -206,7 +206,7 @@ def _run(arguments: argparse.Namespace, data: Data, priors: Priors, rank: int, f
 
 def _agreed(due: bool) -> bool:
     """Return what process 0 says: all processes take part in a checkpoint, or none."""
-    from ..inference.sharding import all_processes
+    from ..inference.processes import all_processes
 
     return bool(all_processes(due)[0])
 

@@ -21,7 +21,7 @@ from ...model.priors import Gamma
 from ...model.problem import Problem
 from ...model.types import Array
 from ...model.unlabelled import labels_of
-from .. import sharding
+from .. import processes, sharding
 from ..fold_in import fold
 from ..posterior import Fit, LabelPosterior, Posterior
 from ..starts import METHODS, Start
@@ -125,7 +125,7 @@ def _folded(problem: Problem, T: Gamma, lam: Gamma | None, others: np.ndarray) -
         folded = fold(problem.priors, T, lam, take(own, some), max_steps=100, tol=1e-5)
         rows = Gamma(*(np.moveaxis(np.broadcast_to(x, folded.V.a.shape), 2, 0) for x in folded.V))
         bound = np.asarray(folded.bound)
-    V, bound = Gamma(*map(sharding.concatenated, rows)), sharding.concatenated(bound)
+    V, bound = Gamma(*map(processes.concatenated, rows)), processes.concatenated(bound)
     return Gamma(*(jnp.asarray(np.moveaxis(x, 0, 2)) for x in V)), bound
 
 

@@ -38,25 +38,27 @@ cases = {
         (as_data(sparse, several, hidden=hidden), {"init": "groups"}),
     ],
     "mean field": [
-        (as_data(X, some, label_prior=shared, mask=mask), {"labels": mean_field}),
-        (as_data(sparse, some, label_prior=each), {"labels": mean_field}),
+        (as_data(X, some, label_prior=shared, mask=mask), {"labels": mean_field, "accelerate": False}),
+        (as_data(sparse, some, label_prior=each), {"labels": mean_field, "accelerate": False}),
     ],
     "structured": [
-        (as_data(X, some, label_prior=each, mask=mask), {"labels": structured}),
-        (as_data(sparse, some, label_prior=shared, hidden=hidden), {"labels": structured}),
+        (as_data(X, some, label_prior=each, mask=mask), {"labels": structured, "accelerate": False}),
+        (as_data(sparse, some, label_prior=shared, hidden=hidden), {"labels": structured, "accelerate": False}),
     ],
+    "without λ": [(as_data(X), {"learn": cavi.learn("all", "component")})],
 }
 assert len(jax.devices()) == 3
 for data, more in cases[CASE]:
+    priors = Priors(Gamma(1.0, 1.0), Gamma(1.0, 2.0)) if data.num_groups == 0 else grouped
     how, snapshots = {"key": jax.random.key(0), "rank": 3, "max_steps": 60, "tol": None, **more}, []
     with quiet():
-        one = cavi.run(data, grouped, **how)
-        spread = cavi.run(shard(data), grouped, checkpoint=lambda take: snapshots.append(take()), **how)
+        one = cavi.run(data, priors, **how)
+        spread = cavi.run(shard(data), priors, checkpoint=lambda take: snapshots.append(take()), **how)
         np.testing.assert_allclose(spread.elbo, one.elbo, rtol=1e-11)
         for ours, theirs in zip(jax.tree.leaves(spread.posterior), jax.tree.leaves(one.posterior), strict=True):
-            np.testing.assert_allclose(ours, theirs, rtol=1e-9)
+            np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-15)  # probabilities of labels may be tiny
         for fewer in (shard(data, jax.devices()[:2]), data):
-            resumed = cavi.run(fewer, grouped, resume=snapshots[-2], **how)
+            resumed = cavi.run(fewer, priors, resume=snapshots[-2], **how)
             np.testing.assert_allclose(resumed.elbo, one.elbo, rtol=1e-11)
 data, T, V = shard(cases["several"][0][0]), np.ones((6, 1)), np.ones((1, 11))
 assert (data.matrix.mean(), data.matrix.shape) == (X.mean(), (6, 11))
@@ -73,9 +75,12 @@ def in_subprocess(script: str, **environment: str) -> subprocess.CompletedProces
 
 
 @pytest.mark.slow  # each compiles many programs; `test_two_processes_give_the_fit_of_one` is their short form
-@pytest.mark.parametrize("case", ["several", "masks", "mean field", "structured"])
+@pytest.mark.parametrize("case", ["several", "masks", "mean field", "structured", "without λ"])
 def test_samples_on_three_devices_give_the_same_fit(case: str):
-    """Sums are added up in another order: 60 sweeps leave 1e-11 of the bound in double precision."""
+    """Sums are added up in another order: 60 sweeps leave 1e-11 of the bound in double precision.
+
+    Labels converge sooner. Rounding would then decide which sweeps momentum keeps, so these sweeps are plain.
+    """
     flags = "--xla_force_host_platform_device_count=3 --xla_backend_optimization_level=0"
     ran = in_subprocess(SCRIPT.replace("CASE", repr(case)), XLA_FLAGS=flags, JAX_ENABLE_X64="1")
     assert ran.stdout.endswith("equal\n"), ran.stderr[-2000:]
