@@ -17,6 +17,7 @@ from ..model.data import Data, take, with_several
 from ..model.labels import Labels
 from ..model.matrix import Matrix
 from ..model.metadata import Names, Unseen
+from ..model.priors import Priors
 from ..model.types import Array
 from .observed.sharded import AXIS, Layout, Sharded
 from .placement import Samples, alike, on_devices
@@ -149,6 +150,18 @@ def shard(data: Data, devices: Sequence[Any] | None = None) -> Data:
     numbers = [0, *np.cumsum(all_processes(data.num_samples))]
     first = int(numbers[jax.process_index()])
     return _spread(data, chosen, first + np.arange(data.num_samples))
+
+
+def require_alike(priors: Priors) -> None:
+    """Raise for priors that differ between samples, whose rows on devices are in another order.
+
+    Args:
+        priors: of a `Problem`.
+    """
+    family = priors.coefficients
+    each = family.hyperprior is not None or any(np.shape(x)[1:] > (1,) for x in jax.tree.leaves(family))
+    if "sample" in family.axes and each:
+        raise ValueError("expected priors that are the same for all samples, which are on several devices; got others")
 
 
 def labelled(data: Data, times: int) -> Data:

@@ -114,3 +114,5 @@ def test_what_cannot_be_spread():
     assert shard(data) is data
     with pytest.raises(ValueError, match="spread over devices"):
         data.matrix.with_nan()
+    with pytest.raises(ValueError, match="expected priors that are the same for all samples"):
+        cavi.run(data, Priors(Gamma(1.0, 1.0), Gamma([[1.0, 2.0]], 1.0)), key=jax.random.key(0), rank=1)
