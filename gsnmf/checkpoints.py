@@ -91,10 +91,10 @@ class Checkpoint:
 def mark_of(data: Data, priors: Any, options: dict[str, Any]) -> str:
     """Return a mark of data, priors and options: runs with different ones cannot resume each other.
 
-    Data count by their sums, which do not depend on how they are spread over processes.
+    Data count by their sums, which do not depend on how they are spread over processes, except by rounding.
     """
     matrix = data.matrix
-    sums = matrix.shape, matrix.total(), matrix.num_observed, matrix.largest()
+    sums = matrix.shape, f"{matrix.total():.9g}", matrix.num_observed, matrix.largest()
     crc = zlib.crc32(repr((sums, sorted(options.items()), jax.numpy.result_type(float).name)).encode())
     for leaf in jax.tree.leaves((priors, data.membership)):
         array = np.ascontiguousarray(leaf, float)

@@ -77,7 +77,7 @@ class Peers:
         """Connect to process 0, or let the others connect, and begin to watch."""
         import jax
 
-        from .inference.sharding import all_processes
+        from .inference.processes import all_processes
 
         if jax.process_count() == 1:
             return self

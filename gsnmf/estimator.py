@@ -97,7 +97,7 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         total_samples: for `partial_fit`, the number of samples in the collection that batches come from; None for the
             samples so far. The strength of the priors and the weight of a batch depend on it.
         random_state: a seed, a RandomState or None. A seed N gives the fit of `gsnmf fit --seed N`.
-        verbose: 1 for a progress bar over restarts.
+        verbose: 1 for a progress bar over restarts, and a line about how X is read and the memory that it takes.
 
     Attributes:
         components_: E[T], n_components × n_features; in_use_: whether each component explains anything in X.

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
+import numpy as np
+import scipy.sparse
 
+from .files import PathLike
+from .headers import read_header
 from .inference import native
 from .inference.sharding import ShardedMatrix
-from .model import Data
+from .inference.stream.batches import default_size
+from .model import Data, Priors
 from .model.compressed import is_sparse
 
 ARRAYS = 10  # arrays of the size of T and V in a run: moments and factors now, before and ahead; temporary ones
@@ -37,8 +42,10 @@ class Plan(NamedTuple):
         """Raise if the machine has less memory than the fit will take; else return the plan."""
         if self.available is not None and self.needed > self.available:
             instead = {
-                "dense": "give X as a sparse matrix if most of it is 0, or stream it (cavi.stream, gsnmf fit --stream)",
-                "sparse": "stream it (cavi.stream, gsnmf fit --stream), or spread it over machines (--distributed)",
+                "dense": "give X as a sparse matrix if most of it is 0, or stream it (gsnmf fit --stream, cavi.stream, "
+                "partial_fit)",
+                "sparse": "stream it (gsnmf fit --stream, cavi.stream, partial_fit), or spread it over machines "
+                "(--distributed)",
                 "sharded": "use more machines, or fewer components",
                 "streamed": "use smaller batches, or fewer components",
             }[self.kind]
@@ -61,22 +68,72 @@ def plan(data: Data, rank: int) -> Plan:
     'dense'
     """
     F, N = data.matrix.shape
-    size = jax.numpy.result_type(float).itemsize
-    factors = ARRAYS * (F + N) * rank * size
-    shape = f"{F:,} × {N:,}"
     if isinstance(data.X, ShardedMatrix):
-        counts, own = data.X.observed.layout.counts, data.X.part.matrix.shape[1]
+        counts, own = data.X.observed.layout.counts, len(data.X.part.samples)
         X = _bytes_of(data.X.observed.parts) // max(jax.process_count(), 1)
-        why = f"X of {shape}, spread over {len(counts)} devices, {own:,} samples in this process"
-        return Plan("sharded", why, X + factors, available())
+        why = f"X of {F:,} × {N:,}, spread over {len(counts)} devices, {own:,} samples in this process"
+        return Plan("sharded", why, X + _factors(F, N, rank), available())
     if is_sparse(data):
-        share = data.X.nnz / data.X.size
-        why = (
-            f"sparse X of {shape}, {data.X.nnz:,} entries above 0 ({share:.2g} of all), read by the {native.describe()}"
-        )
-        return Plan("sparse", why, 2 * data.X.nnz * (4 + size) + factors, available())
-    X = F * N * (data.X.dtype.itemsize + 2 * size)  # as given, of the problem, and as sweeps read it
-    return Plan("dense", f"dense X of {shape}", X + min(TILE, 3 * F * N * size) + factors, available())
+        return _sparse(F, N, data.X.nnz, rank)
+    return _dense(F, N, data.X.dtype.itemsize, rank)
+
+
+def plan_file(path: PathLike, rank: int = 0) -> Plan | None:
+    """Return how the matrix of a file would be read, from its header alone; None if the header does not tell.
+
+    Args:
+        path: as `files.read_matrix` takes it.
+        rank: the number of components; 0 if it is not known yet.
+    """
+    header = read_header(path)
+    if header is None:
+        return None
+    if header.stored is None:
+        return _dense(*header.axes, header.itemsize, rank)
+    return _sparse(*header.axes, header.stored, rank)
+
+
+def plan_stream(X: Any, priors: Priors, rank: int | None = None, batch_size: int | None = None) -> Plan:
+    """Return how `cavi.stream` will read a matrix: a batch at a time.
+
+    Args:
+        X: features × samples, as `cavi.stream` takes it.
+        priors: of T and V.
+        rank: the number of components, where the priors' shapes leave it open.
+        batch_size: samples of a batch; None for the default.
+    """
+    F, N = (int(n) for n in X.shape)
+    B = default_size(X) if batch_size is None else batch_size
+    first = F * B if isinstance(X, np.ndarray) else X[:, np.arange(min(B, N))]
+    entries = first.nnz if scipy.sparse.issparse(first) else F * B
+    batch = 3 * entries * jax.numpy.result_type(float).itemsize
+    why = f"X of {F:,} × {N:,}, streamed in batches of {B:,} samples"
+    return Plan("streamed", why, batch + 8 * N + _factors(F, B, components_of(priors, rank)), available())
+
+
+def components_of(priors: Priors, rank: int | None = None) -> int:
+    """Return the number of components, from the priors' shapes where it is not given; 1 if neither tells."""
+    sites = ((priors.coefficients, 0), (priors.dictionary, 1))
+    shapes = [(np.shape(leaf), axis) for site, axis in sites for leaf in jax.tree.leaves(site)]
+    return rank or max((shape[axis] for shape, axis in shapes if len(shape) == 2), default=1)
+
+
+def _factors(F: int, N: int, rank: int) -> int:
+    return ARRAYS * (F + N) * rank * jax.numpy.result_type(float).itemsize
+
+
+def _sparse(F: int, N: int, stored: int, rank: int) -> Plan:
+    size = jax.numpy.result_type(float).itemsize
+    share = stored / max(F * N, 1)
+    why = f"sparse X of {F:,} × {N:,}, {stored:,} entries above 0 ({share:.2g} of all), read by the {native.describe()}"
+    return Plan("sparse", why, 2 * stored * (4 + size) + _factors(F, N, rank), available())
+
+
+def _dense(F: int, N: int, itemsize: int, rank: int) -> Plan:
+    size = jax.numpy.result_type(float).itemsize
+    X = F * N * (itemsize + 2 * size)  # as given, of the problem, and as sweeps read it
+    tile = min(TILE, 3 * F * N * size)
+    return Plan("dense", f"dense X of {F:,} × {N:,}", X + tile + _factors(F, N, rank), available())
 
 
 def _bytes_of(tree: object) -> int:

@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse
 
 from .files import Matrix, PathLike, read_matrix
+from .headers import read_header
+from .streams import LAZY, Rows, open_matrix, read_names
 
-SUFFIXES = (".npy", ".npz", ".csv", ".tsv")
+SUFFIXES = (".npy", ".npz", ".csv", ".tsv", ".mtx", ".mtx.gz", ".h5ad", ".h5", ".hdf5")
 
 
 class Part(NamedTuple):
@@ -29,9 +32,10 @@ class Part(NamedTuple):
 def read_part(path: PathLike, index: int, number: int) -> Part:
     """Read the samples of one process: contiguous, about as many as those of every other.
 
-    A .npy file and an array in an .npz that is not compressed are read in part only. From a folder of files, features ×
-    samples each and taken in the order of their names, every process reads its own files. Other files are read as a
-    whole by every process, which then keeps its part.
+    Only this part is read of a .npy, of an array in an .npz that is not compressed, of a sparse matrix in compressed
+    columns that scipy.sparse.save_npz wrote, and of HDF5 as `streams.open_matrix` opens it. From a folder of files,
+    features × samples each (samples × features in HDF5) and taken in the order of their names, every process reads its
+    own files. Other files are read as a whole by every process, which then keeps its part.
 
     Args:
         path: a file as in `read_matrix`, or a folder of such files.
@@ -41,13 +45,17 @@ def read_part(path: PathLike, index: int, number: int) -> Part:
     path = Path(path)
     if path.is_dir():
         return _from_folder(path, index, number)
-    mapped = _mapped(path)
-    matrix = read_matrix(path) if mapped is None else Matrix(mapped, None, None)
-    N = matrix.X.shape[1] if matrix.X.ndim == 2 else 0
+    opened = _opened(path)
+    whole = read_matrix(path) if opened is None else None
+    X = opened if whole is None else whole.X
+    N = X.shape[1] if len(X.shape) == 2 else 0
     start, end = share(N, index, number)
-    names = matrix.sample_names
-    own = Matrix(matrix.X[:, start:end].copy(), matrix.feature_names, None if names is None else names[start:end])
-    return Part(own, start, N)
+    own = X.tocsc()[:, start:end] if hasattr(X, "tocsc") else X[:, np.arange(start, end)]
+    if whole is None:
+        names = read_names(path, X.shape[0]) if isinstance(X, Rows) else None
+        return Part(Matrix(own, names, None), start, N)
+    samples = whole.sample_names
+    return Part(Matrix(own, whole.feature_names, None if samples is None else samples[start:end]), start, N)
 
 
 def share(length: int, index: int, number: int) -> tuple[int, int]:
@@ -59,25 +67,80 @@ def share(length: int, index: int, number: int) -> tuple[int, int]:
 
 
 def _from_folder(folder: Path, index: int, number: int) -> Part:
-    files = sorted(file for file in folder.iterdir() if file.suffix.lower() in SUFFIXES)
+    files = sorted(file for file in folder.iterdir() if file.name.lower().endswith(SUFFIXES))
     if len(files) < number:
         raise ValueError(f"expected at least {number} files of samples in {folder}, one a process; got {len(files)}")
     start, end = share(len(files), index, number)
     widths = [_width(file) for file in files]
-    pieces = [read_matrix(file) for file in files[start:end]]
+    pieces = [read_part(file, 0, 1).matrix for file in files[start:end]]
     heights = {piece.X.shape[0] for piece in pieces}
     if len(heights) > 1:
         raise ValueError(f"expected files of equally many features in {folder}; got {sorted(heights)}")
     names = [piece.sample_names for piece in pieces]
     named = None if any(one is None for one in names) else [name for one in names for name in one or []]
-    X = np.concatenate([piece.X for piece in pieces], axis=1)
+    sparse = {scipy.sparse.issparse(piece.X) for piece in pieces}
+    if len(sparse) > 1:
+        raise ValueError(f"expected sparse matrices in all files of {folder}, or in none; got some of both")
+    X = (scipy.sparse.hstack if sparse.pop() else np.hstack)([piece.X for piece in pieces])
     return Part(Matrix(X, pieces[0].feature_names, named), sum(widths[:start]), sum(widths))
 
 
 def _width(path: Path) -> int:
     """Return the number of samples in a file, from its header if that tells."""
+    header = read_header(path)
+    return int(read_matrix(path).X.shape[1]) if header is None or len(header.shape) != 2 else int(header.shape[1])
+
+
+def _opened(path: Path) -> Any:
+    """Return a matrix that reads columns when they are asked for; None if a file has to be read as a whole."""
+    if path.suffix.lower() in LAZY[1:]:
+        return open_matrix(path)
     mapped = _mapped(path)
-    return int((read_matrix(path).X if mapped is None else mapped).shape[1])
+    if mapped is not None or path.suffix.lower() != ".npz":
+        return mapped
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if not {"format.npy", "shape.npy", "data.npy", "indices.npy", "indptr.npy"} <= set(archive.namelist()):
+                return None
+        columns = Columns(path)
+        return columns if columns.format == "csc" else None
+    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile):
+        return None  # `read_matrix` says what is wrong with it
+
+
+class Columns:
+    """A sparse matrix in compressed columns in an .npz of SciPy: ranges of columns are read, the rest is skipped.
+
+    Args:
+        path: as written by scipy.sparse.save_npz, compressed or not.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        kind = np.asarray(self._read("format")).item()
+        self.format = kind.decode() if isinstance(kind, bytes) else str(kind)
+        self.shape = tuple(int(n) for n in self._read("shape"))
+        self.indptr = np.asarray(self._read("indptr"), np.int64)
+
+    def __getitem__(self, key: tuple[Any, np.ndarray]) -> Any:
+        """Return columns, X[:, columns] for consecutive columns."""
+        first, end = int(key[1][0]), int(key[1][-1]) + 1
+        span = slice(int(self.indptr[first]), int(self.indptr[end]))
+        parts = self._read("data", span), self._read("indices", span), self.indptr[first : end + 1] - span.start
+        return scipy.sparse.csc_array(parts, shape=(self.shape[0], end - first))
+
+    def _read(self, name: str, span: slice | None = None) -> np.ndarray:
+        """Read an array, or a range of one with one axis."""
+        with zipfile.ZipFile(self.path) as archive, archive.open(f"{name}.npy") as file:
+            if span is None:
+                return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
+            version = np.lib.format.read_magic(file)
+            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            (length,), _, dtype = read(file)
+            if span.stop > length:
+                raise ValueError(f"expected {span.stop} entries in {self.path}; got {length}")
+            file.seek(span.start * dtype.itemsize, 1)
+            return np.frombuffer(file.read((span.stop - span.start) * dtype.itemsize), dtype)
 
 
 def _mapped(path: Path) -> Any:

@@ -29,6 +29,7 @@ from .observations import Observations, form_of, observe
 from .posterior import Fit, Posterior
 from .refinement import refine
 from .results import match, rank_of
+from .sharding import ShardedMatrix, require_alike
 from .starts import Start, check_lam_start, check_method, fill, first_moments, start, start_at_shape
 from .stream import stream, stream_bound
 from .sweep import moments, sweep
@@ -77,6 +78,8 @@ def init(
 def _problem(data: Data, priors: Priors, rank: int | None, start: Any) -> Problem:
     problem = Problem(data, priors, rank_of(start) if isinstance(start, Posterior) and rank is None else rank)
     require_closed_forms(problem.priors, "coordinate ascent")
+    if isinstance(data.X, ShardedMatrix):
+        require_alike(problem.priors)
     return problem
 
 

@@ -71,7 +71,7 @@ def plain(data: Observations, priors: Priors, state: State, learn: Learn | None 
     q, S = sweep(data, priors, state.moments)
     elbo = state.terms + S.log_ratio
     m = moments(data, priors, q)
-    learned = None if learn is None else relearn(priors, learn, q, m)
+    learned = None if learn is None else relearn(priors, learn, q, m, data.labels.weights_of(q))
     terms = data.X.base + prior_terms(data, learned or priors, q)
     return State(m, q, None, terms, elbo, state.momentum, learned), Bounds(elbo, elbo)
 
@@ -88,7 +88,7 @@ def accelerated(data: Observations, priors: Priors, state: State, learn: Learn |
     q, S = sweep(data, priors, state.moments)
     q = rescale(data, priors, q)
     m = moments(data, priors, q)
-    learned = None if learn is None else relearn(priors, learn, q, m)
+    learned = None if learn is None else relearn(priors, learn, q, m, data.labels.weights_of(q))
     terms = data.X.base + prior_terms(data, learned or priors, q)
     elbo = terms + data.labels.moved(S, state.moments, m)
     good = (elbo >= state.bound) | (state.momentum <= 0)

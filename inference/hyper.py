@@ -123,14 +123,24 @@ def tie(priors: Priors, learn: Learn, shapes: dict[str, tuple[int, int]]) -> Pri
     return _each(priors, learn, one)
 
 
-def relearn(priors: Priors, learn: Learn, q: Transposed, m: Moments) -> Priors:
-    """Return the best priors for these factors, whose moments are m, within their ties: the bound does not fall."""
+def relearn(priors: Priors, learn: Learn, q: Transposed, m: Moments, weights: Array) -> Priors:
+    """Return the best priors for these factors, whose moments are m, within their ties: the bound does not fall.
+
+    Args:
+        priors: so far.
+        learn: what is learned.
+        q: the factors.
+        m: their moments.
+        weights: of the rows of V, 0 for rows that stand for no sample.
+    """
 
     def one(site: str, gamma: Gamma, along: int | None, what: str) -> Gamma:
         if site == "dictionary":
             return best(gamma, q.T.mean.T, m.T.T, along, what, learn.least_shape)
-        E, L = (q.V.mean.T, m.V.T) if q.lam is None else (q.lam.mean, q.lam.log_mean)
-        return best(gamma, E, L, along, what)
+        if q.lam is not None:
+            return best(gamma, q.lam.mean, q.lam.log_mean, along, what)
+        each = (weights / jnp.mean(weights))[None, :]  # so that means over rows are those over samples
+        return best(gamma, q.V.mean.T * each, m.V.T * each, along, what)
 
     return _each(priors, learn, one)
 

@@ -41,6 +41,8 @@ def observe(data: Data, form: str = "structured") -> Observations:
         data: of a `Problem`.
         form: of q for unlabelled samples, one of `labels.FORMS`.
     """
+    if isinstance(data.X, ShardedMatrix):
+        return Observations(*spread(data, data.X.observed, form))
     if is_sparse(data):
         with jax.ensure_compile_time_eval():
             return arrange(data, form)
@@ -49,17 +51,12 @@ def observe(data: Data, form: str = "structured") -> Observations:
 
 
 def arrange(data: Data, form: str) -> Observations:
-    """Arrange the data for sweeps, a sparse X on the host; the only place that chooses a strategy of labels.
+    """Arrange the data of one device for sweeps, a sparse X on the host, and choose a strategy of labels.
 
     Args:
         data: as in `observe`.
         form: as in `observe`.
     """
-    if isinstance(data.X, ShardedMatrix):
-        seen = data.X.observed
-        sample = seen.layout.samples
-        each = (None if x is None else x[sample] for x in (data.membership, data.several))
-        return Observations(seen, spread(as_groups(*each), seen.weights, seen.layout))
     if data.num_unlabelled == 0:
         return Observations(observe_matrix(data), Known(data.groups))
     labels = labels_of(data)

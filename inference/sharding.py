@@ -2,40 +2,44 @@
 
 from __future__ import annotations
 
-import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental.multihost_utils import process_allgather
 from jax.sharding import Mesh
 
-from ..model.compressed import Compressed, is_sparse
-from ..model.data import Data, with_several
+from ..model.compressed import is_sparse
+from ..model.data import Data, take, with_several
+from ..model.labels import Labels
 from ..model.matrix import Matrix
 from ..model.metadata import Names, Unseen
+from ..model.priors import Priors
 from ..model.types import Array
-from .observed.dense import cut_into_tiles
 from .observed.sharded import AXIS, Layout, Sharded
-from .observed.sparse import read_sparse
+from .placement import Samples, alike, on_devices
+from .processes import all_processes, concatenated
 
 
 class Part(Unseen):
     """The samples of this process, and sums over those of all; compiled code does not see them.
 
-    matrix: entries of X of this process.
-    first: the index of its first sample.
+    data: the samples of this process.
+    samples: their indices among those of all processes.
     total, num_observed, largest, is_whole: of all processes.
     """
 
-    def __init__(self, matrix: Matrix, first: int, total: float, num_observed: int, largest: float, whole: bool):
-        self.matrix, self.first = matrix, first
+    def __init__(self, data: Data, samples: np.ndarray, total: float, num_observed: int, largest: float, whole: bool):
+        self.data, self.samples = data, samples
         self.total, self.num_observed, self.largest, self.is_whole = total, num_observed, largest, whole
+
+    @property
+    def matrix(self) -> Matrix:
+        """The entries of X of this process."""
+        return self.data.matrix
 
 
 @jax.tree_util.register_dataclass
@@ -78,20 +82,29 @@ class ShardedMatrix:
         """Return whether all entries are whole numbers."""
         return self.part.is_whole
 
-    def take(self, samples: Array) -> tuple[Array, Array | None]:
-        """Return X of these samples, from whichever process has them; all processes must ask for the same ones."""
-        samples = np.asarray(samples)
-        n = samples - self.part.first
-        own = (n >= 0) & (n < self.part.matrix.shape[1])
-        found = np.zeros((self.shape[0], len(samples)))
-        X, _ = self.part.matrix.take(n[own])
-        found[:, own] = X.to_scipy().toarray() if isinstance(X, Compressed) else X
-        return concatenated(found[None]).sum(axis=0), None
-
     def __getitem__(self, place: tuple[slice, Array]) -> np.ndarray:
-        """Return columns as from an array, X[:, samples]; see `take`."""
-        columns: np.ndarray = self.take(place[1])[0]
-        return columns[place[0]]
+        """Return columns as from an array, X[:, samples], from whichever process has them.
+
+        All processes must ask for the same ones. Hidden entries are 0.
+        """
+        X: Any = self.part.data.X
+        return self.columns(X.to_scipy().tocsc() if is_sparse(self.part.data) else X, place[1])[place[0]]
+
+    def columns(self, X: Any, samples: Array) -> np.ndarray:
+        """Return columns of a matrix of which each process has those of its own samples."""
+        wanted = np.asarray(samples)
+        places = {int(sample): n for n, sample in enumerate(self.part.samples)}
+        found = np.zeros((self.shape[0], len(wanted)))
+        for n, sample in enumerate(wanted):
+            if int(sample) in places:
+                column = X[:, [places[int(sample)]]]
+                found[:, n] = np.asarray(column.toarray() if hasattr(column, "toarray") else column)[:, 0]
+        return self.sum(found)
+
+    def sum(self, values: Any) -> np.ndarray:
+        """Return the sum over processes; all of them must ask for it."""
+        total: np.ndarray = concatenated(np.asarray(values)[None]).sum(axis=0)
+        return total
 
     def fingerprint(self) -> None:
         """Return None: no process sees all of X."""
@@ -102,8 +115,7 @@ class ShardedMatrix:
 
     def divergence(self, T: np.ndarray, V: np.ndarray) -> float:
         """Return KL(X ‖ TV) over observed entries; all processes must ask for it."""
-        first, N = self.part.first, self.part.matrix.shape[1]
-        return float(sum(all_processes(self.part.matrix.divergence(T, V[:, first : first + N]))))
+        return float(self.sum(self.part.matrix.divergence(T, V[:, self.part.samples])))
 
 
 def shard(data: Data, devices: Sequence[Any] | None = None) -> Data:
@@ -112,11 +124,11 @@ def shard(data: Data, devices: Sequence[Any] | None = None) -> Data:
     Every process of `jax.distributed` calls it with its own samples, as many as it likes, and gets data that stand for
     the samples of all processes in the order of processes. T and Λ are the same on every device, and each sweep adds
     up Σ_T over devices. `cavi.run` then has to be called in all processes with the same arguments, and returns the
-    same fit in each, V included.
+    same fit in each, V included. Priors must be the same for all samples.
 
     Args:
         data: as made by `as_data`, with the same features and groups in every process: pass `group_names` to `as_data`
-            if some lack samples of some group. Unlabelled samples are refused.
+            if some lack samples of some group.
         devices: by default all devices of all processes.
 
     >>> from gsnmf.inference import cavi
@@ -129,99 +141,112 @@ def shard(data: Data, devices: Sequence[Any] | None = None) -> Data:
         raise ValueError(f"expected Data, as made by as_data(X, groups); got {type(data).__name__}")
     if isinstance(data.X, ShardedMatrix):
         return data
-    if data.num_unlabelled or data.mask is not None:
-        what = "unlabelled samples" if data.num_unlabelled else "hidden entries"
-        raise ValueError(f"expected data without {what} to spread over devices; got some: leave these samples out")
     chosen = sorted(jax.devices() if devices is None else devices, key=lambda d: (d.process_index, d.id))
+    mine = sum(device.process_index == jax.process_index() for device in chosen)
+    if not 0 < mine <= data.num_samples:
+        raise ValueError(
+            f"expected at least as many samples as devices in every process; got {data.num_samples} for {mine}"
+        )
+    numbers = [0, *np.cumsum(all_processes(data.num_samples))]
+    first = int(numbers[jax.process_index()])
+    return _spread(data, chosen, first + np.arange(data.num_samples))
+
+
+def require_alike(priors: Priors) -> None:
+    """Raise for priors that differ between samples, whose rows on devices are in another order.
+
+    Args:
+        priors: of a `Problem`.
+    """
+    family = priors.coefficients
+    each = family.hyperprior is not None or any(np.shape(x)[1:] > (1,) for x in jax.tree.leaves(family))
+    if "sample" in family.axes and each:
+        raise ValueError("expected priors that are the same for all samples, which are on several devices; got others")
+
+
+def labelled(data: Data, times: int) -> Data:
+    """Return the labelled samples of sharded data, all of them repeated so many times, one round after another.
+
+    Args:
+        data: as made by `shard`, with unlabelled samples.
+        times: how often each sample occurs.
+    """
+    part, known = data.X.part, np.asarray(data.known)
+    own = np.flatnonzero(part.data.known)
+    rank = (np.cumsum(known) - 1)[part.samples[own]]
+    samples = np.concatenate([rank + n * known.sum() for n in range(times)])
+    return _spread(take(part.data, np.tile(own, times)), list(data.X.observed.layout.mesh.devices), samples)
+
+
+def _spread(data: Data, chosen: list[Any], own: np.ndarray) -> Data:
+    """Return data on devices.
+
+    Args:
+        data: the samples of this process.
+        chosen: devices.
+        own: the indices of the samples among those of all processes.
+    """
     mine = [device for device in chosen if device.process_index == jax.process_index()]
-    N, matrix = data.num_samples, data.matrix
-    if not 0 < len(mine) <= N:
-        raise ValueError(f"expected at least as many samples as devices in every process; got {N} for {len(mine)}")
-    sizes = [len(part) for part in np.array_split(np.arange(N), len(mine))]
-    sums = matrix.total(), matrix.num_observed, matrix.largest(), matrix.is_whole()
+    pieces = [Samples(data, part) for part in np.array_split(np.arange(data.num_samples), len(mine))]
     names = data.names
     axes = [zlib.crc32(repr(axis.tolist()).encode()) for axis in (names.feature, names.group)]
     told = all_processes({
-        "sizes": sizes, "sums": sums, "features": [data.num_features, axes[0]], "groups": [data.num_groups, axes[1]],
-        "samples": names.sample.tolist(), "several": data.several is not None,
+        "counts": [piece.counts for piece in pieces], "hidden": [piece.hidden for piece in pieces],
+        "sums": _sums(data), "features": [data.num_features, axes[0]], "groups": [data.num_groups, axes[1]],
+        "names": names.sample.tolist(), "several": data.several is not None, "masked": data.mask is not None,
+        "sparse": is_sparse(data),
     })  # fmt: skip
     for what in ("features", "groups"):
         if len({tuple(one[what]) for one in told}) > 1:
             numbers = ", ".join(str(one[what][0]) for one in told)
             raise ValueError(f"expected the same {what} in every process, by number and name; got {numbers} of them")
-    layout = Layout(Mesh(np.array(chosen), (AXIS,)), tuple(n for one in told for n in one["sizes"]))
-    ends = np.cumsum([0, *sizes])
-    pieces = [_piece(data, start, end, layout.width) for start, end in pairwise(ends)]
-    parts = jax.tree.map(lambda *leaves: _on_devices(leaves, mine, layout), *_alike(pieces))
-    weights = layout.weights.astype(jnp.result_type(float))
-    on_rows = jax.make_array_from_callback(weights.shape, layout.sharding(True), lambda index: weights[index])
+    if len({one["sparse"] for one in told}) > 1:
+        raise ValueError("expected a sparse X in every process, or in none; got some of both")
+    placed = concatenated(np.concatenate([own[n] for piece in pieces for n in piece.both]).astype(np.int64))
+    counts = tuple((int(known), int(others)) for one in told for known, others in one["counts"])
+    layout = Layout(Mesh(np.array(chosen), (AXIS,)), counts, placed.tobytes())
+    hidden = None
+    if any(one["masked"] for one in told):
+        hidden = np.max([some for one in told for some in one["hidden"]], axis=0)
+    copies = data.num_groups if layout.widths[1] else None
+    read = [piece.read(layout.widths, hidden, copies) for piece in pieces]
+    parts = jax.tree.map(lambda *leaves: on_devices(leaves, mine, layout), *alike(read))
+    weights = layout.spread(np.ones(len(layout.rows), jnp.result_type(float)), fill=0)
     total, seen, largest, are_whole = zip(*(one["sums"] for one in told), strict=True)
-    first = sum(sum(one["sizes"]) for one in told[: jax.process_index()])
-    part = Part(matrix, first, sum(total), sum(seen), max(largest), all(are_whole))
-    samples = [name for one in told for name in one["samples"]]
-    samples = samples if len(set(samples)) == len(samples) else list(range(len(samples)))
-    membership = None if data.membership is None else concatenated(data.membership)
+    part = Part(data, own, sum(total), sum(seen), max(largest), all(are_whole))
+    order = concatenated(own)
+
+    def by_sample(values: Any) -> np.ndarray:
+        everything = concatenated(np.asarray(values))
+        ordered = np.empty_like(everything)
+        ordered[order] = everything
+        return ordered
+
+    spoken = np.array([name for one in told for name in one["names"]], object)
+    every = spoken[np.argsort(order)].tolist()
+    every = every if len(set(every)) == len(every) else list(range(len(every)))
+    membership = None if data.membership is None else by_sample(data.membership)
     labels = None
-    if any(one["several"] for one in told):
-        stated = with_several(data)
-        labels = stated._replace(several=concatenated(stated.several), unlabelled=np.zeros(len(samples), bool))
-    X = ShardedMatrix(Sharded(parts, on_rows, layout), part, (data.num_features, len(samples)))
-    return Data(X, membership, Names(names.feature.tolist(), samples, names.group.tolist()), labels=labels)
+    if any(one["several"] for one in told) or layout.widths[1]:
+        labels = _all_labels(data, by_sample, any(one["several"] for one in told))
+    X = ShardedMatrix(Sharded(parts, weights, layout), part, (data.num_features, len(every)))
+    return Data(X, membership, Names(names.feature.tolist(), every, names.group.tolist()), labels=labels)
 
 
-def _piece(data: Data, start: int, end: int, width: int) -> Any:
-    """Return the samples of one device as sweeps read them, filled up with empty ones."""
-    dtype, F = jnp.result_type(float), data.num_features
-    X, _ = data.matrix.take(np.arange(start, end))
-    if is_sparse(data):
-        ends = np.append(X.rows_along(True).indptr, np.full(width - (end - start), X.nnz))
-        X = X.rows_along(True).astype(dtype)
-        return read_sparse(Compressed(ends, X.indices, X.values, (F, width), True), None, by_sample=True)
-    filled = np.zeros((F, width), dtype)
-    filled[:, : end - start] = X
-    return cut_into_tiles(jnp.asarray(filled), None)
+def _sums(data: Data) -> tuple[float, int, float, bool]:
+    matrix = data.matrix
+    if data.num_samples == 0:
+        return 0.0, 0, 0.0, True
+    return matrix.total(), matrix.num_observed, matrix.largest(), matrix.is_whole()
 
 
-def _alike(pieces: list[Any]) -> list[Any]:
-    """Return the pieces of X filled up with zeros, which are no entries: those of all processes have one shape."""
-    leaves = [jax.tree.leaves(piece) for piece in pieces]
-    shapes = all_processes([[list(leaf.shape) for leaf in one] for one in leaves])
-    largest = [np.max(each, axis=0) for each in zip(*(one for process in shapes for one in process), strict=True)]
-
-    def filled(leaf: Array, shape: Any) -> Array:
-        widths = [(0, int(n - m)) for n, m in zip(shape, leaf.shape, strict=True)]
-        return jnp.pad(leaf, widths) if any(more for _, more in widths) else leaf
-
-    structure = jax.tree.structure(pieces[0])
-    each = [[filled(leaf, shape) for leaf, shape in zip(one, largest, strict=True)] for one in leaves]
-    return [jax.tree.unflatten(structure, one) for one in each]
-
-
-def _on_devices(leaves: Sequence[Array], devices: Sequence[Any], layout: Layout) -> Array:
-    """Return an array with a first axis of devices from those of this process."""
-    placed = [jax.device_put(leaf[None], device) for leaf, device in zip(leaves, devices, strict=True)]
-    shape = (len(layout.counts), *leaves[0].shape)
-    return jax.make_array_from_single_device_arrays(shape, layout.sharding(True), placed)
-
-
-def all_processes(value: Any) -> list[Any]:
-    """Return a value, anything that JSON can hold, of every process; all processes must call it."""
-    text = np.frombuffer(json.dumps(value, default=lambda x: x.item()).encode(), np.uint8)
-    return [json.loads(bytes(part)) for part in _ragged(text)]
-
-
-def concatenated(values: Any) -> np.ndarray:
-    """Return the arrays of all processes one after the other, bit by bit; all processes must call it."""
-    values = np.ascontiguousarray(values)
-    parts = [np.frombuffer(bytes(part), values.dtype) for part in _ragged(values.reshape(-1).view(np.uint8))]
-    return np.concatenate([part.reshape(-1, *values.shape[1:]) for part in parts])
-
-
-def _ragged(content: np.ndarray) -> list[np.ndarray]:
-    """Return the bytes of every process, of any length."""
-    if jax.process_count() == 1:
-        return [content]
-    lengths = process_allgather(np.array([len(content)], np.int32)).ravel()
-    padded = np.zeros(lengths.max(), np.uint8)
-    padded[: len(content)] = content
-    return [row[:n] for row, n in zip(process_allgather(padded), lengths, strict=True)]
+def _all_labels(data: Data, by_sample: Callable[[Any], np.ndarray], several: bool) -> Labels:
+    """Return the labels of the samples of all processes."""
+    own = with_several(data)
+    u = own.dirichlet
+    each = all_processes(None if u is None else np.shape(u)[:-1] == () and np.asarray(u).tolist())
+    shared = next((np.asarray(one) for one in each if isinstance(one, list)), None)
+    dirichlet = concatenated(u) if any(one is False for one in each) else shared
+    flags = by_sample(np.asarray(own.unlabelled, bool))
+    several_ = by_sample(np.asarray(own.several, bool)) if several else None
+    return Labels(flags, concatenated(np.asarray(own.weights, float)), dirichlet, several_)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from ..model.compressed import is_sparse
+from ..model.compressed import Places, is_sparse
 from ..model.conjugacy import prior_mean, rate_shape, stand_in
 from ..model.data import Data
 from ..model.priors import Gamma, Priors, canonical, is_grouped
@@ -16,6 +17,7 @@ from ..model.structures import served
 from ..model.types import Array
 from .labels import Known
 from .moments import Moments
+from .sharding import ShardedMatrix
 from .sweep import rate_sums, update_lam
 
 
@@ -150,6 +152,12 @@ def first_moments(means: Start, data: Data, labels: Known) -> Moments:
 
 def _exposure(V: np.ndarray, data: Data) -> Any:
     """Return Σ_τ w_ντ v_iτ, components × 1, or × features if entries are hidden."""
+    X: Any = data.X
+    if isinstance(X, ShardedMatrix):
+        if X.num_observed == X.shape[0] * X.shape[1]:
+            return V.sum(axis=1, keepdims=True)
+        own = _exposure(V[:, X.part.samples], X.part.data)
+        return X.sum(np.broadcast_to(own, (len(V), data.num_features)))
     if data.mask is None:
         return V.sum(axis=1, keepdims=True)
     if is_sparse(data):
@@ -175,7 +183,7 @@ def _groups(data: Data, priors: Priors, K: int, rng: np.random.Generator) -> tup
     family = priors.coefficients
     if not is_grouped(priors):
         raise ValueError(f"expected coefficients with λ by group for init='groups'; got {type(family).__name__}")
-    X, membership = (_complete_sparse if is_sparse(data) else _complete)(data), np.asarray(data.membership)
+    X, membership = _complete(data), np.asarray(data.membership)
     (F, N), mean = X.shape, float(X.mean())
     sure = np.where(data.known[:, None], membership, 0)
     rate = family.hyperprior
@@ -196,36 +204,74 @@ def _groups(data: Data, priors: Priors, K: int, rng: np.random.Generator) -> tup
     return T, V
 
 
+class Completed(NamedTuple):
+    """X of several processes with means in the place of hidden entries: what `_groups` reads of it.
+
+    X: as made by `shard`.
+    own: the samples of this process.
+    """
+
+    X: ShardedMatrix
+    own: Any
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Numbers of features and of samples."""
+        return self.X.shape
+
+    def mean(self) -> float:
+        """Return the mean of all entries; all processes must ask for it."""
+        return float(self.X.sum(self.own.sum())) / (self.shape[0] * self.shape[1])
+
+    def __getitem__(self, place: tuple[slice, Array]) -> np.ndarray:
+        """Return columns; all processes must ask for the same ones."""
+        return self.X.columns(self.own, place[1])[place[0]]
+
+
 def _complete(data: Data) -> Any:
     """Return X with hidden entries at the feature's mean in their group, else over all samples, else at X's mean.
 
     It reads entries of X because samples initialise the dictionary.
     """
-    if hasattr(data.X, "fingerprint"):  # on several devices: it finds the columns that are asked for
-        columns: Any = data.X  # what is read of it is like an array
-        return columns
+    X: Any = data.X
+    if isinstance(X, ShardedMatrix):
+        if X.num_observed == X.shape[0] * X.shape[1]:
+            return X
+        own = X.part.data
+        return Completed(X, (_filled_sparse if is_sparse(own) else _filled)(own, data.observed_mean, X.sum))
+    return (_filled_sparse if is_sparse(data) else _filled)(data, data.observed_mean, np.asarray)
+
+
+def _filled(data: Data, mean: float, add: Callable[[Any], np.ndarray]) -> Any:
+    """Return a dense X with means in the place of hidden entries.
+
+    Args:
+        data: samples.
+        mean: of all observed entries.
+        add: returns the sum over processes.
+    """
     X = np.asarray(data.X, float)
-    if data.mask is None:
+    if data.mask is None and add is np.asarray:
         return X
-    mask, membership = np.asarray(data.mask, float), np.asarray(data.membership, float)
-    filled = np.full_like(X, data.observed_mean)
-    for of in (np.ones((X.shape[1], 1)), membership):
-        seen = (mask @ of) @ of.T  # counts of observations of the feature in the sample's group
-        filled = np.where(seen > 0, (X @ of) @ of.T / np.maximum(seen, 1), filled)
+    mask = np.ones(X.shape) if data.mask is None else np.asarray(data.mask, float)
+    filled = np.full_like(X, mean)
+    for of in (np.ones((X.shape[1], 1)), np.asarray(data.membership, float)):
+        seen = add(mask @ of) @ of.T  # counts of observations of the feature in the sample's group
+        filled = np.where(seen > 0, add(X @ of) @ of.T / np.maximum(seen, 1), filled)
     return np.where(mask > 0, X, filled)
 
 
-def _complete_sparse(data: Data) -> Any:
-    """Return the same as `_complete` for a sparse X, as a sparse matrix of SciPy in which columns can be taken."""
+def _filled_sparse(data: Data, mean: float, add: Callable[[Any], np.ndarray]) -> Any:
+    """Return the same as `_filled` for a sparse X, as a sparse matrix of SciPy in which columns can be taken."""
     X = data.X.to_scipy().astype(float).tocsc()
-    if data.mask is None:
+    if data.mask is None and add is np.asarray:
         return X
-    hidden, membership = data.mask.to_scipy(), np.asarray(data.membership, float)
-    feature, sample = np.asarray(data.mask.feature), np.asarray(data.mask.sample)
-    filled = np.full(len(feature), data.observed_mean)
-    for of in (np.ones((X.shape[1], 1)), membership):
-        counts = of.sum(axis=0) - hidden @ of
-        seen, sums = (np.einsum("hc,hc->h", x[feature], of[sample]) for x in (counts, X @ of))
+    mask = Places(*np.zeros((2, 0), np.int32), X.shape) if data.mask is None else data.mask
+    feature, sample = np.asarray(mask.feature), np.asarray(mask.sample)
+    filled = np.full(len(feature), mean)
+    for of in (np.ones((X.shape[1], 1)), np.asarray(data.membership, float)):
+        counts = add(of.sum(axis=0) - mask.to_scipy() @ of)
+        seen, sums = (np.einsum("hc,hc->h", x[feature], of[sample]) for x in (counts, add(X @ of)))
         filled = np.where(seen > 1e-9, sums / np.maximum(seen, 1), filled)
     return X + type(X)((filled, (feature, sample)), shape=X.shape)
 

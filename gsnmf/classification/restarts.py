@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ from tqdm import tqdm
 
 from ..inference import Fit, Posterior, cavi, fold_in
 from ..inference.warning import quiet
+from ..memory import components_of, plan
 from ..model import Data, Priors, as_data, default_priors
 from ..model.defaults import RANK
 from ..model.forks import require_own_threads
@@ -141,6 +143,9 @@ def _run_all(
     recipe: Recipe, data: Data, priors: Priors, keys: Sequence[Any], verbose: int, begin: Posterior | None = None
 ) -> tuple[list[Fit], list[int]]:
     """Fit once for each key; return the fits and the indices of those with finite bounds. Warn once, of all others."""
+    planned = plan(data, components_of(priors, recipe.n_components)).check()
+    if verbose:
+        print(f"gsnmf: {planned}", file=sys.stderr)
     with quiet():  # one warning below; `in_use_` reports unused components, and columns of 0 do no harm here
         fits = [recipe.run(data, priors, key, begin) for key in tqdm(keys, unit="restart", disable=not verbose)]
     sound = [r for r, fit in enumerate(fits) if fit.is_finite]

@@ -209,7 +209,7 @@ def _run(arguments: argparse.Namespace, data: Data, priors: Priors, rank: int, f
 
 def _agreed(due: bool) -> bool:
     """Return what process 0 says: all processes take part in a checkpoint, or none."""
-    from ..inference.sharding import all_processes
+    from ..inference.processes import all_processes
 
     return bool(all_processes(due)[0])
 
@@ -220,12 +220,12 @@ def _table(data: Data, fit: Fit, seconds: float) -> str:
     from ..inference import in_use
     from ..model.compressed import is_sparse
 
-    used = in_use(fit.posterior, data)
+    used, hidden = in_use(fit.posterior, data), data.num_features * data.num_samples - data.num_observed
     values = {
         "features": f"{data.num_features:,}",
         "samples": f"{data.num_samples:,}",
         **({"nonzero": f"{data.X.nnz:,}"} if is_sparse(data) else {}),
-        "missing": f"{data.X.size - data.num_observed:,}" if data.mask is not None else "none",
+        "missing": f"{hidden:,}" if hidden else "none",
         "groups": data.num_groups or "none",
         **({} if data.known.all() else {"unlabelled": f"{(~data.known).sum():,}"}),
         "components": f"{used.sum()} of {len(used)} in use",

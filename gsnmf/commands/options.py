@@ -120,11 +120,22 @@ def read_problem(arguments: argparse.Namespace) -> tuple[Data, Priors, int]:
     from ..model import as_data
     from ..model.problem import Problem
 
+    check_files(arguments)
     X, features, samples = read_matrix(arguments.file)
     labels = None if arguments.labels is None else read_labels(arguments.labels)
     data = as_data(X, labels, feature_names=features, sample_names=samples)
     priors = make_priors(arguments, data, arguments.rank)
     return data, priors, Problem(data, priors, arguments.rank).rank
+
+
+def check_files(arguments: argparse.Namespace) -> None:
+    """Raise ValueError if the header of a file states more than memory holds, before the file is read."""
+    from ..memory import plan_file
+
+    for path in (arguments.file, arguments.labels):
+        planned = None if path is None else plan_file(path, arguments.rank or 0)
+        if planned is not None:
+            planned.check()
 
 
 def make_priors(arguments: argparse.Namespace, data: Data, rank: int | None) -> Priors:

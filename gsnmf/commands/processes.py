@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .options import make_priors
+from .stream import labels_in
 
 if TYPE_CHECKING:
     from ..model import Data, Priors
@@ -71,7 +72,6 @@ def read_own_part(arguments: argparse.Namespace) -> tuple[Data, Priors, int]:
     import numpy as np
     import pandas as pd
 
-    from ..files import read_labels
     from ..inference.sharding import shard
     from ..model import as_data
     from ..model.problem import Problem
@@ -79,8 +79,8 @@ def read_own_part(arguments: argparse.Namespace) -> tuple[Data, Priors, int]:
 
     matrix, first, N = read_part(arguments.file, jax.process_index(), jax.process_count())
     labels = levels = None
-    if arguments.labels is not None:
-        every = read_labels(arguments.labels)
+    every = labels_in(arguments)
+    if every is not None:
         if len(every) != N:
             raise ValueError(f"expected {N} labels, one per sample; got {len(every)} in {arguments.labels}")
         labels = every[first : first + matrix.X.shape[1]]

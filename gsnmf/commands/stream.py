@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .options import PRIOR_OPTIONS, given, run_options
+from .options import PRIOR_OPTIONS, check_files, given, run_options
 
 if TYPE_CHECKING:
     from ..inference import Fit
@@ -46,12 +46,15 @@ def check_stream(arguments: argparse.Namespace) -> None:
 
 def run_stream(arguments: argparse.Namespace, npz: Path) -> int:
     """Fit a stream and save it in `npz`, with checkpoints; return the exit code."""
+    from ..memory import plan_stream
     from ..model import Names
     from ..saving import load_fit, save_fit
-    from ..streams import open_matrix, read_column, read_names, sampled_priors
+    from ..streams import LAZY, open_matrix, read_names, sampled_priors
 
+    if arguments.file.suffix.lower() not in LAZY:  # then it is loaded
+        check_files(arguments)
     X = open_matrix(arguments.file, arguments.key)
-    groups, levels = _labels(arguments, read_column), []
+    groups, levels = labels_in(arguments), []
     if groups is not None and len(groups) != X.shape[1]:
         raise ValueError(f"expected one label for each of the {X.shape[1]} samples; got {len(groups)}")
     if groups is not None:
@@ -66,7 +69,7 @@ def run_stream(arguments: argparse.Namespace, npz: Path) -> int:
     options = given(arguments, *PRIOR_OPTIONS)
     priors = sampled_priors(X, groups, rank=arguments.rank, **options) if start is None else start.priors
     names = Names(read_names(arguments.file, X.shape[0]), [], levels)
-    print(f"Streaming {X.shape[0]:,} features × {X.shape[1]:,} samples", file=sys.stderr)
+    print(f"gsnmf: {plan_stream(X, priors, arguments.rank, arguments.batch_size).check()}", file=sys.stderr)
     begin = time.perf_counter()
     fit, interrupted = _run(arguments, X, groups, priors, start, lambda some: save_fit(npz, some, priors, names))
     if fit is None:
@@ -84,9 +87,10 @@ def run_stream(arguments: argparse.Namespace, npz: Path) -> int:
     return 0
 
 
-def _labels(arguments: argparse.Namespace, read_column: Any) -> Any:
+def labels_in(arguments: argparse.Namespace) -> Any:
     """Return the labels in a file, or in a column of AnnData's obs; None without."""
     from ..files import read_labels
+    from ..streams import read_column
 
     if arguments.labels is None:
         return None

@@ -116,5 +116,5 @@ class Known:
         return np.array(leaf)
 
     def on_devices(self, leaf: np.ndarray, like: Array) -> Array:
-        """Return an array of the state on the devices, as another one is."""
-        return jax.device_put(leaf)
+        """Return an array of the state on the devices, as another one is: several devices have no row for all."""
+        return jax.device_put(leaf[:1] if like.ndim == 2 and len(like) == 1 else leaf)

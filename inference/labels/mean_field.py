@@ -41,12 +41,13 @@ class MeanField(Unlabelled):
 
     def _with(self, z: Array) -> Groups:
         groups: Any = self.groups
-        membership = jnp.concatenate([groups.membership[: -len(z)], z])
+        membership = self.joined(self.parts(groups.membership, len(z))[0], z)
         return groups._replace(membership=membership)  # type: ignore[no-any-return]  # a NamedTuple of either kind
 
     def update(self, family: Any, m: Moments, V: Gamma, lam: Gamma | None, S: Allocation) -> LabelFactors:
         """Return q(z) and q(π)."""
-        return self.factors(self.softmax(m.labels.log_prior, evidence(family, lam, V.mean[-len(m.labels.z) :])))
+        others = self.parts(V.mean, len(m.labels.z))[1]
+        return self.factors(self.softmax(m.labels.log_prior, evidence(family, lam, others)))
 
     def read(self, X: Observed, priors: Priors, q: Transposed) -> tuple[Array, Believed]:
         """Return log Σ_τ w E[V] and beliefs about labels."""
@@ -60,7 +61,7 @@ class MeanField(Unlabelled):
 
     def optimum(self, priors: Priors, q: Transposed) -> Transposed:
         """Return the factors with the q(z) that is best for the others."""
-        among = evidence(priors.coefficients, q.lam, q.V.mean[-len(q.labels.z) :])
+        among = evidence(priors.coefficients, q.lam, self.parts(q.V.mean, len(q.labels.z))[1])
         return q._replace(labels=q.labels._replace(z=self.softmax(self.prior.log_prior(q.labels.pi), among)))
 
     def temper(self, beta: Array) -> MeanField:

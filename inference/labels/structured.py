@@ -35,7 +35,7 @@ class Structured(Unlabelled):
         believed: Believed = m.labels
         M, C = believed.z.shape
         rows: Any = believed.rows
-        known, each = jnp.split(rows, [len(m.V) - M * C])
+        known, each = self.parts(rows, M * C)
 
         def weigh(log_ratios: Array, each: Array, log_prior: Array, valid: Array) -> tuple[Array, Array]:
             bounds = each + log_ratios  # ℒ_τ(c)
@@ -100,7 +100,7 @@ class Structured(Unlabelled):
         _, believed = self.read(X, priors, q)
         M, C = believed.z.shape
         rows: Any = believed.rows
-        known, each = jnp.split(rows + log_ratios, [len(log_ratios) - M * C])
+        known, each = self.parts(rows + log_ratios, M * C)
         bounds = each.reshape(M, C)
         z = self.softmax(believed.log_prior, bounds)
         total = jnp.sum(known) + jnp.sum(z * bounds) + label_terms(z, believed.log_prior)

@@ -10,7 +10,7 @@ In the layout of sweeps labelled samples come first, unlabelled ones last.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -158,7 +158,7 @@ class Unlabelled(Known):
     unlabelled: 1 for unlabelled samples.
     """
 
-    prior: LabelPrior
+    prior: Any  # a LabelPrior, or one of rows on devices
     beta: Array
     membership: Array
     unlabelled: Array
@@ -170,6 +170,14 @@ class Unlabelled(Known):
     def prior_factors(self) -> LabelFactors:
         """Return q(z) at the prior of labels, and the q(π) that is best for it."""
         return self.factors(jnp.exp(self.prior.log_weights))
+
+    def parts(self, rows: Array, others: int) -> tuple[Array, ...]:
+        """Return the rows of labelled samples and those of unlabelled ones, whose number is `others`."""
+        return tuple(jnp.split(rows, [len(rows) - others]))
+
+    def joined(self, known: Array, others: Array) -> Array:
+        """Return rows of labelled and of unlabelled samples as rows of all."""
+        return jnp.concatenate([known, others])
 
     def softmax(self, log_prior: Array, evidence: Array) -> Array:
         """Return q(z) ∝ exp(E[log π] + β evidence), rows adding up to 1."""

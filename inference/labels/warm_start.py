@@ -19,7 +19,9 @@ from ...model.checks import whole
 from ...model.data import Data, take
 from ...model.priors import Gamma
 from ...model.problem import Problem
+from ...model.types import Array
 from ...model.unlabelled import labels_of
+from .. import processes, sharding
 from ..fold_in import fold
 from ..posterior import Fit, LabelPosterior, Posterior
 from ..starts import METHODS, Start
@@ -80,7 +82,12 @@ def labelled(data: Data) -> Data:
     So the priors have the same weight as in a fit to all samples.
     """
     known = np.flatnonzero(data.known)
-    return take(data, np.tile(known, max(1, round(data.num_samples / len(known)))))
+    times = max(1, round(data.num_samples / len(known)))
+    return sharding.labelled(data, times) if _is_sharded(data) else take(data, np.tile(known, times))
+
+
+def _is_sharded(data: Data) -> bool:
+    return isinstance(data.X, sharding.ShardedMatrix)
 
 
 def joined(problem: Problem, fit: Fit) -> Posterior:
@@ -93,15 +100,33 @@ def joined(problem: Problem, fit: Fit) -> Posterior:
     data = problem.data
     known, others = np.flatnonzero(data.known), np.flatnonzero(~data.known)
     T, V, lam = fit.posterior
-    folded = fold(problem.priors, T, lam, take(data, others), max_steps=100, tol=1e-5)
+    given, bound = _folded(problem, T, lam, others)
     prior = np.asarray(labels_of(data).weights, float)
     with np.errstate(divide="ignore"):
-        z = jnp.asarray(softmax(np.log(prior) + np.asarray(folded.bound, float), axis=1), problem.dtype)
-    new = matched(Gamma(*(jnp.transpose(x, (2, 0, 1)) for x in folded.V)), z).transpose()
+        z = jnp.asarray(softmax(np.log(prior) + np.asarray(bound, float), axis=1), problem.dtype)
+    new = matched(Gamma(*(jnp.transpose(x, (2, 0, 1)) for x in given)), z).transpose()
     columns = Gamma(*(np.empty((x.shape[0], data.num_samples), problem.dtype) for x in V))
     for into, old, folded_in in zip(columns, V, new, strict=True):
         into[:, known], into[:, others] = np.asarray(old)[:, : len(known)], np.asarray(folded_in)
-    return Posterior(T, columns, lam).with_labels(label_posterior(data, z, folded.V))
+    return Posterior(T, columns, lam).with_labels(label_posterior(data, z, given))
+
+
+def _folded(problem: Problem, T: Gamma, lam: Gamma | None, others: np.ndarray) -> tuple[Gamma, Array]:
+    """Return q(v | z), groups × components × unlabelled samples, and ℒ, unlabelled samples × groups."""
+    data, C = problem.data, problem.data.num_groups
+    if not _is_sharded(data):
+        folded = fold(problem.priors, T, lam, take(data, others), max_steps=100, tol=1e-5)
+        return folded.V, folded.bound
+    own = data.X.part.data  # every process folds its own samples in
+    some = np.flatnonzero(~own.known)
+    rows = Gamma(*np.zeros((2, 0, C, problem.rank), problem.dtype))
+    bound = np.zeros((0, C), problem.dtype)
+    if len(some):
+        folded = fold(problem.priors, T, lam, take(own, some), max_steps=100, tol=1e-5)
+        rows = Gamma(*(np.moveaxis(np.broadcast_to(x, folded.V.a.shape), 2, 0) for x in folded.V))
+        bound = np.asarray(folded.bound)
+    V, bound = Gamma(*map(processes.concatenated, rows)), processes.concatenated(bound)
+    return Gamma(*(jnp.asarray(np.moveaxis(x, 0, 2)) for x in V)), bound
 
 
 def label_posterior(data: Data, z: Any = None, V: Gamma | None = None) -> LabelPosterior:

@@ -78,6 +78,17 @@ class Candidates:
         V_each, weights = V_each.reshape(-1, C, K)[:M].reshape(M * C, K), weights.reshape(-1, C)[:M]
         return T_known + g_T * V_xi, jnp.concatenate([V_known, V_each]), log_ratio + terms, weights
 
+    def allocate(self, T: Array, V: Array) -> tuple[Array, Array, Array]:
+        """Return Σ_T, Σ_V and Σ x log(M/x) if each sample has one row, as in the mean field on several devices."""
+        n = self.known.num_samples
+        parts = self.known.allocate(T, V[:n]), self.unlabelled.allocate(T, V[n:])
+        (T_known, V_known, log_known), (T_other, V_other, log_other) = parts
+        return T_known + T_other, jnp.concatenate([V_known, V_other]), log_known + log_other
+
+    def expected_totals(self, T: Gamma, V: Gamma) -> Array:
+        """Return Σ_ντ w_ντ E[t_νi v_iτ] of every component if each sample has one row."""
+        return (T.mean * self.exposure_of_T(V)).sum(axis=1)
+
     def expected_log_ratios(self, T: Gamma, V: Gamma) -> Array:
         """Return Σ_ν x (E[log m] − log x) of every row; see `Dense.expected_log_ratios`."""
         n, M = self.known.num_samples, self.unlabelled.num_samples

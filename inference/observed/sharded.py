@@ -7,7 +7,8 @@ are the same everywhere; a sweep adds up Σ_T, and small sums over samples, over
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -26,63 +27,119 @@ SAME: Any = PartitionSpec()  # type: ignore[no-untyped-call]  # JAX's; the same 
 @jax.tree_util.register_static
 @dataclass(frozen=True)
 class Layout:
-    """Rows of samples on the devices of a mesh.
+    """Rows of samples on the devices of a mesh: on each, labelled samples, then unlabelled ones, both filled up.
+
+    The host has rows as one device would: labelled samples, then unlabelled ones, in the order of samples.
 
     mesh: the devices, along one axis.
-    counts: samples of every device, in the order of samples.
+    counts: the numbers of labelled and of unlabelled samples of every device.
+    placed: the samples of the devices, one device after another, labelled ones first; bytes of 64-bit integers.
+    copies: rows of each unlabelled sample, as many as candidate groups.
     """
 
     mesh: Mesh
-    counts: tuple[int, ...]
+    counts: tuple[tuple[int, int], ...]
+    placed: bytes
+    copies: int = 1
+
+    @property
+    def widths(self) -> tuple[int, int]:
+        """The numbers of labelled and of unlabelled samples that each device has room for."""
+        known, others = (max(each) for each in zip(*self.counts, strict=True))
+        return max(known, len(self.counts) > 1), others
 
     @property
     def width(self) -> int:
         """Rows of a device."""
-        return max(self.counts)
+        known, others = self.widths
+        return known + others * self.copies
 
     @property
     def num_rows(self) -> int:
         """Rows of all devices."""
         return self.width * len(self.counts)
 
-    @property
+    @cached_property
+    def samples(self) -> tuple[np.ndarray, np.ndarray]:
+        """The labelled and the unlabelled samples, in their order."""
+        return self._placed(0)[0], self._placed(1)[0]
+
+    @cached_property
     def rows(self) -> np.ndarray:
-        """The row of every sample."""
-        return np.concatenate([d * self.width + np.arange(n) for d, n in enumerate(self.counts)])
+        """The rows on the devices, in the order of the host."""
+        (_, device, rank), (_, its_device, its_rank) = self._placed(0), self._placed(1)
+        first = its_device * self.width + self.widths[0] + its_rank * self.copies
+        return np.append(device * self.width + rank, first[:, None] + np.arange(self.copies)[None, :])
 
-    @property
-    def samples(self) -> np.ndarray:
-        """The sample of every row; the first one for rows that fill up."""
-        samples = np.zeros(self.num_rows, int)
-        samples[self.rows] = np.arange(sum(self.counts))
-        return samples
+    @cached_property
+    def others(self) -> np.ndarray:
+        """The place of every unlabelled sample among those of all devices, in the order of samples."""
+        _, device, rank = self._placed(1)
+        return device * self.widths[1] + rank
 
-    @property
-    def weights(self) -> np.ndarray:
-        """1 for rows of samples, 0 for those that fill up."""
-        weights = np.zeros(self.num_rows, np.float32)
-        weights[self.rows] = 1
-        return weights
+    def _placed(self, kind: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return labelled (0) or unlabelled (1) samples in their order, the device of each and its rank there."""
+        each = np.asarray(self.counts)
+        kinds = np.repeat(np.tile([0, 1], len(each)), each.ravel())
+        device = np.repeat(np.arange(len(each)), each[:, kind])
+        rank = np.concatenate([np.arange(n) for n in each[:, kind]])
+        sample = np.frombuffer(self.placed, np.int64)[kinds == kind]
+        order = np.argsort(sample)
+        return sample[order], device[order], rank[order].astype(int)
 
     def sharding(self, rows: bool) -> NamedSharding:
         """Return the placement of rows, or of what is the same everywhere."""
         return NamedSharding(self.mesh, ROWS if rows else SAME)
 
-    def spread(self, values: Any) -> Array:
-        """Return one value, or a row of values, for each sample as rows on the devices; host to devices."""
-        values = np.asarray(values)[self.samples]
-        return jax.make_array_from_callback(values.shape, self.sharding(True), lambda index: values[index])
+    def spread(self, values: Any, fill: Any = None, others: bool = False) -> Array:
+        """Return rows of the host on the devices.
 
-    def copy(self, values: Any) -> Array:
-        """Return values, the same in every process, on every device."""
+        Args:
+            values: one for each row of a sample, the same in every process.
+            fill: rows that fill up; by default the first of the values.
+            others: whether there is one value for each unlabelled sample instead.
+        """
         values = np.asarray(values)
-        return jax.make_array_from_callback(values.shape, self.sharding(False), lambda index: values[index])
+        places = self.others if others else self.rows
+        length = self.widths[1] * len(self.counts) if others else self.num_rows
+        first = values[0] if len(values) else 1
+        filled = np.full((length, *values.shape[1:]), first if fill is None else fill, values.dtype)
+        filled[places] = values
+        return jax.make_array_from_callback(filled.shape, self.sharding(True), lambda index: filled[index])
 
     def gather(self, values: Array) -> np.ndarray:
-        """Return the rows of samples from all devices, in the order of samples; every process must call it."""
-        whole = jax.jit(lambda x: x, out_shardings=self.sharding(False))(values)
-        gathered: np.ndarray = np.asarray(whole)[self.rows]
+        """Return what `spread` has spread, from all devices; every process must call it."""
+        whole = np.asarray(jax.jit(lambda x: x, out_shardings=self.sharding(False))(values))
+        gathered: np.ndarray = whole[self.rows if len(whole) == self.num_rows else self.others]
         return gathered
+
+    def is_spread(self, values: Array) -> bool:
+        """Return whether these are rows on the devices, not the same on every device; one device has no such rows."""
+        return bool(
+            len(self.counts) > 1
+            and values.ndim > 0
+            and len(values) in (self.num_rows, self.widths[1] * len(self.counts))
+            and values.sharding.is_equivalent_to(self.sharding(True), values.ndim)
+        )
+
+    def split(self, rows: Array) -> tuple[Array, Array]:
+        """Return the rows of labelled and those of unlabelled samples."""
+        known = self.widths[0]
+        parts: tuple[Array, Array] = self.each(lambda x: (x[:known], x[known:]), (ROWS,), (ROWS, ROWS))(rows)
+        return parts
+
+    def join(self, known: Array, others: Array) -> Array:
+        """Return rows of labelled and of unlabelled samples as rows of all."""
+        rows: Array = self.each(lambda *parts: jnp.concatenate(parts), (ROWS, ROWS), ROWS)(known, others)
+        return rows
+
+    def each(self, local: Callable[..., Any], given: Any, returned: Any) -> Callable[..., Any]:
+        """Return a function that runs on every device, with its part of the arguments."""
+        # Scans and kernels inside do not say which of their values are the same on all devices.
+        mapped: Callable[..., Any] = jax.shard_map(
+            local, mesh=self.mesh, in_specs=given, out_specs=returned, check_vma=False
+        )
+        return mapped
 
 
 @jax.tree_util.register_dataclass
@@ -90,7 +147,7 @@ class Layout:
 class Sharded:
     """X as sweeps read it, a part of its samples on each device.
 
-    parts: a `Dense` or `Sparse`, whose arrays have a first axis of devices.
+    parts: a `Dense` or `Sparse`, whose arrays have a first axis of devices; with unlabelled samples, `Candidates`.
     weights: 1 for rows of samples, 0 for those that fill up.
     layout: rows on devices.
     """
@@ -104,6 +161,13 @@ class Sharded:
         """As in `Observed`."""
         return self.parts.base.sum()
 
+    def with_copies(self, copies: int) -> Sharded:
+        """Return X with so many rows for each unlabelled sample."""
+        layout = replace(self.layout, copies=copies)
+        weights = layout.spread(np.ones(len(layout.rows), self.weights.dtype), fill=0)
+        parts = replace(self.parts, num_groups=copies) if layout.widths[1] else self.parts
+        return Sharded(parts, weights, layout)
+
     def allocate(self, T: Array, V: Array) -> tuple[Array, Array, Array]:
         """Return Σ_T, summed over devices; Σ_V, rows on their devices; and Σ x log(M/x)."""
 
@@ -112,6 +176,19 @@ class Sharded:
             return _over_devices(of_T), of_V, _over_devices(log_ratio)
 
         sums: tuple[Array, Array, Array] = self._each(one, (SAME, ROWS), (SAME, ROWS, SAME), T, V)
+        return sums
+
+    def allocate_weighted(
+        self, T: Array, V: Array, weigh: Callable[..., tuple[Array, Array]], read: tuple[Array, Array]
+    ) -> tuple[Array, Array, Array, Array]:
+        """Return the sums of `Candidates.allocate_weighted`, those over samples summed over devices."""
+
+        def one(X: Any, T: Array, V: Array, *read: Array) -> tuple[Array, Array, Array, Array]:
+            of_T, of_V, terms, weights = X.allocate_weighted(T, V, weigh, read)
+            return _over_devices(of_T), of_V, _over_devices(terms), weights
+
+        given, returned = (SAME, ROWS, ROWS, ROWS), (SAME, ROWS, SAME, ROWS)
+        sums: tuple[Array, Array, Array, Array] = self._each(one, given, returned, T, V, *read)
         return sums
 
     def exposure_of_T(self, V: Gamma) -> Array:
@@ -149,11 +226,7 @@ class Sharded:
         def local(parts: Any, *arguments: Any) -> Any:
             return one(jax.tree.map(lambda x: x[0], parts), *arguments)
 
-        # Scans and kernels inside do not say which of their values are the same on all devices.
-        mapped = jax.shard_map(
-            local, mesh=self.layout.mesh, in_specs=(ROWS, *given), out_specs=returned, check_vma=False
-        )
-        return mapped(self.parts, *arguments)
+        return self.layout.each(local, (ROWS, *given), returned)(self.parts, *arguments)
 
 
 def _over_devices(x: Array) -> Array:

@@ -134,21 +134,23 @@ class SparseCandidates(Candidates):
         return T_known + by_feature.T, jnp.concatenate([V_known, V_each]), log_ratio + terms, weights
 
 
-def read_sparse(X: Compressed, hidden: Places | None, by_sample: bool | None = None) -> Sparse:
+def read_sparse(X: Compressed, hidden: Places | None, by_sample: bool | None = None, room: int = 0) -> Sparse:
     """Return a sparse X as sweeps read it.
 
     Args:
         X: on the host.
         hidden: hidden places; None when everything was observed.
         by_sample: whether rows are samples; None for the rows that X has.
+        room: for so many hidden places at least, so that several X have arrays of one shape.
     """
     F, N = X.shape
     X = X if by_sample is None else X.rows_along(by_sample)
     entries, base = read_entries(X), jnp.asarray(base_by_row(X).sum(), X.dtype)
     if hidden is None:
         return Sparse(entries, base, num_samples=N, by_sample=X.by_sample)
-    blocks = max(1, -(-len(hidden) // BLOCK))
-    size = blocks * BLOCK if blocks > 1 else len(hidden)
+    number = max(len(hidden), room)
+    blocks = max(1, -(-number // BLOCK))
+    size = blocks * BLOCK if blocks > 1 else number
     pairs = (
         np.append(index, np.full(size - len(hidden), length, np.int32)).reshape(blocks, -1)
         for index, length in ((hidden.feature, F), (hidden.sample, N))

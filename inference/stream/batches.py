@@ -81,7 +81,7 @@ def open_batches(
         batch_size: as in `Order`; None for the default.
         block: as in `Order`; None for what suits the matrix.
     """
-    size = _default_size(batches) if batch_size is None else whole("batch_size", batch_size, 1)
+    size = default_size(batches) if batch_size is None else whole("batch_size", batch_size, 1)
     order = Order(key, size, _natural_block(batches, size) if block is None else whole("block", block, 1))
     if isinstance(batches, Data) or is_matrix(batches):
         if isinstance(batches, Data) and groups is not None:
@@ -100,7 +100,7 @@ def _getters(items: Iterable[Any], labelled: Labelled) -> Iterator[Callable[[], 
     return (partial(_as_batch, item, labelled) for item in items)
 
 
-def _default_size(batches: Any) -> int:
+def default_size(batches: Any) -> int:
     """Return the size of batches that are drawn from a matrix, by its number of samples."""
     N = batches.num_samples if isinstance(batches, Data) else batches.shape[1] if is_matrix(batches) else 0
     return int(np.clip(N // IN_A_PASS, SMALLEST, LARGEST))

@@ -15,7 +15,9 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+import scipy.sparse
 
+from gsnmf import parts
 from gsnmf.checkpoints import Checkpoint
 from gsnmf.cli import main
 from gsnmf.inference import cavi
@@ -72,6 +74,44 @@ def test_two_processes_give_the_fit_of_one(
     np.testing.assert_allclose(two.posterior.T.mean, one.posterior.T.mean, rtol=of_T)
     np.testing.assert_allclose(two.posterior.V.mean, one.posterior.V.mean, rtol=of_T)
     assert not list(files.glob("*checkpoint*"))
+
+
+SLURM = {"SLURM_JOB_ID": "{port}", "SLURM_STEP_NODELIST": "localhost", "SLURM_NTASKS": "2", "SLURM_PROCID": "{n}",
+         "SLURM_LOCALID": "0", "SLURM_NODEID": "{n}"}  # fmt: skip
+OPEN_MPI = {"OMPI_MCA_orte_hnp_uri": "{job}.0;tcp://127.0.0.1:1", "OMPI_COMM_WORLD_SIZE": "2",
+            "OMPI_COMM_WORLD_RANK": "{n}", "OMPI_COMM_WORLD_LOCAL_RANK": "0"}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cluster", [SLURM, OPEN_MPI])
+def test_processes_find_each_other_as_on_a_cluster(files: Path, cluster: dict[str, str]):
+    """No address is given: JAX reads these variables, by which the coordinator's port depends on the job's number."""
+    port = os.getpid() % 4096
+    ran = [
+        start(
+            files, "--out", "two", "--max-steps", "5", "--distributed",
+            **{name: value.format(n=n, port=port, job=port * 4096) for name, value in cluster.items()},
+        )
+        for n in (0, 1)
+    ]  # fmt: skip
+    said = [process.communicate(timeout=240) for process in ran]
+    assert [process.returncode for process in ran] == [0, 0], said
+    assert "spread over 2 devices, 50 samples in this process" in said[0][1]
+    assert load_fit(files / "two").fit.posterior.V.mean.shape[1] == 101
+
+
+def test_without_an_address_jax_finds_the_cluster(monkeypatch: pytest.MonkeyPatch):
+    import jax
+
+    from gsnmf.distributed import join
+
+    calls: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(jax.distributed, "initialize", lambda *given: calls.append(given))
+    monkeypatch.setattr(jax.config, "update", lambda *given: calls.append(given))
+    join()
+    join("10.0.0.1:12", 3, 1)
+    assert calls[1::2] == [(None, None, None), ("10.0.0.1:12", 3, 1)]
+    assert calls[0] == ("jax_cpu_collectives_implementation", "gloo")
 
 
 @pytest.mark.slow
@@ -137,26 +177,56 @@ def test_options_of_processes(files: Path, capsys: pytest.CaptureFixture[str]):
         assert message in capsys.readouterr().err
 
 
-def test_parts_are_the_samples_of_each_process(tmp_path: Path):
-    X = np.arange(22.0).reshape(2, 11)
-    np.save(tmp_path / "X.npy", X)
-    np.savez(tmp_path / "X.npz", X=X, other=np.ones(2))
-    np.savez_compressed(tmp_path / "small.npz", X=X)
-    (tmp_path / "X.csv").write_text("\n".join(",".join(map(str, row)) for row in X))
-    (tmp_path / "parts").mkdir()
-    for n, columns in enumerate(np.split(X, [2, 5, 6], axis=1)):
-        np.save(tmp_path / "parts" / f"{n}.npy", columns)
-    for name in ("X.npy", "X.npz", "small.npz", "X.csv", "parts"):
-        parts = [read_part(tmp_path / name, n, 3) for n in range(3)]
-        np.testing.assert_array_equal(np.concatenate([part.matrix.X for part in parts], axis=1), X)
-        assert {part.num_samples for part in parts} == {11}
-        assert [part.first for part in parts] == np.cumsum([0, *(part.matrix.X.shape[1] for part in parts)])[
-            :3
-        ].tolist()
+@pytest.mark.parametrize("name", ["X.npy", "X.npz", "small.npz", "columns.npz", "rows.npz", "X.csv", "X.mtx", "X.h5ad",
+                                  "parts", "sparse"])  # fmt: skip
+def test_parts_are_the_samples_of_each_process(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch):
+    """Of most files only the part is read: reading a file as a whole would raise."""
+    X = np.arange(22.0).reshape(2, 11) % 5
+    write_all(tmp_path, X)
+    if name in ("X.npy", "X.npz", "columns.npz", "X.h5ad", "parts", "sparse"):
+        monkeypatch.setattr(parts, "read_matrix", lambda path: pytest.fail(f"{path} was read as a whole"))
+    found = [read_part(tmp_path / name, n, 3) for n in range(3)]
+    dense = [part.matrix.X.toarray() if scipy.sparse.issparse(part.matrix.X) else part.matrix.X for part in found]
+    np.testing.assert_array_equal(np.concatenate(dense, axis=1), X)
+    assert {part.num_samples for part in found} == {11}
+    assert [part.first for part in found] == np.cumsum([0, *(x.shape[1] for x in dense)])[:3].tolist()
+
+
+def write_all(folder: Path, X: np.ndarray) -> None:
+    """Write a matrix in all formats."""
+    import h5py
+    import scipy.io
+
+    columns = scipy.sparse.csc_array(X)
+    np.save(folder / "X.npy", X)
+    np.savez(folder / "X.npz", X=X, other=np.ones(2))
+    np.savez_compressed(folder / "small.npz", X=X)
+    scipy.sparse.save_npz(folder / "columns.npz", columns)
+    scipy.sparse.save_npz(folder / "rows.npz", scipy.sparse.csr_array(X))
+    scipy.io.mmwrite(folder / "X.mtx", columns)
+    (folder / "X.csv").write_text("\n".join(",".join(map(str, row)) for row in X))
+    with h5py.File(folder / "X.h5ad", "w") as file:
+        rows = scipy.sparse.csr_array(X.T)
+        at = file.create_group("X")
+        at.attrs["encoding-type"], at.attrs["shape"] = "csr_matrix", rows.shape
+        at["data"], at["indices"], at["indptr"] = rows.data, rows.indices, rows.indptr
+    for name in ("parts", "sparse"):
+        (folder / name).mkdir()
+        for n, some in enumerate(np.split(np.arange(11), [2, 5, 6])):
+            np.save(folder / "parts" / f"{n}.npy", X[:, some]) if name == "parts" else scipy.sparse.save_npz(
+                folder / "sparse" / f"{n}.npz", columns[:, some]
+            )
+
+
+def test_parts_that_are_too_few(tmp_path: Path):
+    np.save(tmp_path / "0.npy", np.ones((2, 3)))
     with pytest.raises(ValueError, match="expected at least 9 files of samples in"):
-        read_part(tmp_path / "parts", 0, 9)
+        read_part(tmp_path, 0, 9)
     with pytest.raises(ValueError, match="expected at least one sample for each of 3 processes; got 2"):
         share(2, 0, 3)
+    scipy.sparse.save_npz(tmp_path / "1.npz", scipy.sparse.csc_array(np.ones((2, 3))))
+    with pytest.raises(ValueError, match="expected sparse matrices in all files of"):
+        read_part(tmp_path, 0, 1)
 
 
 def test_a_checkpoint_is_whole_and_of_this_run(tmp_path: Path):

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from gsnmf import memory
+from gsnmf import GroupSparseNMF, memory
 from gsnmf.inference import shard
-from gsnmf.memory import in_units, plan
-from gsnmf.model import as_data
+from gsnmf.memory import in_units, plan, plan_stream
+from gsnmf.model import as_data, default_priors
 
 
 def test_a_plan_says_how_x_is_read_and_what_it_takes():
@@ -40,3 +40,24 @@ def test_available_memory_is_that_of_the_machine():
     found = memory.available()
     assert found is None or 1e6 < found < 1e15
     assert in_units(2.5e12) == "2.5 TB"
+
+
+def test_the_estimator_refuses_too_much_and_says_what_it_does(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    X = np.random.default_rng(0).poisson(3.0, (12, 4))
+    GroupSparseNMF(n_components=2, n_restarts=1, max_iter=5, tol=None, verbose=1).fit(X)
+    assert "gsnmf: dense X of 4 × 12; about " in capsys.readouterr().err
+    monkeypatch.setattr(memory, "available", lambda: 1000)
+    with pytest.raises(ValueError, match="expected a fit that fits in memory, 1 kB of which are free"):
+        GroupSparseNMF(n_components=2).fit(X)
+
+
+def test_a_stream_takes_memory_of_a_batch():
+    priors = default_priors(as_data(np.ones((50, 4))), rank=3)
+    few, many = (plan_stream(np.broadcast_to(1.0, (50, N)), priors, 3, 64) for N in (1000, 2000))
+    assert few.kind == "streamed"
+    assert "1,000, streamed in batches of 64 samples" in str(few)
+    assert many.needed - few.needed == 8 * 1000  # the order of samples
+    sparse = plan_stream(scipy.sparse.csc_array((50, 1000)), priors, 3, 64)
+    assert sparse.needed < few.needed

@@ -71,7 +71,7 @@ def test_learned_values_are_the_block_maximisers(slow, what, n):
         return max(float(abs(x).max()) for x in found)
 
     tied = tie(hyper, learn, shapes)
-    learned = relearn(tied, learn, q, m)
+    learned = relearn(tied, learn, q, m, jnp.ones(len(q.V.a)))
     assert jax.tree.map(jnp.shape, learned) == jax.tree.map(jnp.shape, tied)
     assert slopes(learned) < 1e-9  # rounding of sums of order 10
     assert slopes(tied) > 1e-3  # the check can fail

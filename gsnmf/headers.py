@@ -1,0 +1,112 @@
+"""Sizes of matrices in files, from their headers: what does not fit in memory is refused before it is read."""
+
+from __future__ import annotations
+
+import gzip
+import math
+import zipfile
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+
+from .files import PathLike
+
+NAMES = ("X.npy", "labels.npy", "y.npy")  # arrays that are read of several in an .npz
+HDF5 = (".h5ad", ".h5", ".hdf5")
+
+
+class Header(NamedTuple):
+    """The size of a matrix in a file.
+
+    shape: as the file states it; of two axes or others.
+    itemsize: bytes of a number.
+    stored: the number of entries that a sparse matrix stores; None for a dense one.
+    """
+
+    shape: tuple[int, ...]
+    itemsize: int
+    stored: int | None = None
+
+    @property
+    def axes(self) -> tuple[int, int]:
+        """Two numbers of the same size: features and samples, if there are two axes."""
+        return self.shape if len(self.shape) == 2 else (math.prod(self.shape), 1)
+
+
+def read_header(path: PathLike) -> Header | None:
+    """Return the size of the matrix in a file, read from its header alone; None if the header does not tell.
+
+    Args:
+        path: .npy, .npz, .mtx, .mtx.gz or HDF5.
+    """
+    path = Path(path)
+    name = path.name.lower()
+    try:
+        if name.endswith(".npy"):
+            with path.open("rb") as file:
+                return _numpy(file)
+        if name.endswith(".npz"):
+            return _archive(path)
+        if name.endswith((".mtx", ".mtx.gz")):
+            with gzip.open(path, "rb") if name.endswith(".gz") else path.open("rb") as file:
+                return _matrix_market(file)
+        if name.endswith(HDF5):
+            return _hdf5(path)
+    except (ValueError, OSError, EOFError, KeyError, TypeError, zipfile.BadZipFile):
+        pass  # whoever reads the file says what is wrong with it
+    return None
+
+
+def _numpy(file: Any) -> Header:
+    version = np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read(file)
+    return Header(shape, dtype.itemsize)
+
+
+def _archive(path: Path) -> Header | None:
+    """Return the size of the array in an .npz that is read: the only one, X or labels; or of SciPy's sparse matrix."""
+    with zipfile.ZipFile(path) as archive:
+        names = archive.namelist()
+
+        def header(name: str) -> Header:
+            with archive.open(name) as file:
+                return _numpy(file)
+
+        if {"format.npy", "shape.npy", "data.npy"} <= set(names):
+            if header("shape.npy").shape != (2,):
+                return None
+            with archive.open("shape.npy") as file:
+                F, N = np.lib.format.read_array(file, allow_pickle=False).tolist()
+            data = header("data.npy")
+            return Header((F, N), data.itemsize, math.prod(data.shape))
+        wanted = names if len(names) == 1 else [name for name in NAMES if name in names]
+        return header(wanted[0]) if wanted else None
+
+
+def _matrix_market(file: IO[bytes]) -> Header | None:
+    """Return the size in the first line of a MatrixMarket file that is not a comment."""
+    kind = file.readline(1000).split()
+    line = file.readline(1000)
+    while line.startswith(b"%") or line.isspace():
+        line = file.readline(1000)
+    numbers = [int(word) for word in line.split()]
+    if len(kind) < 3 or len(numbers) != (3 if kind[2] == b"coordinate" else 2):
+        return None
+    return Header((numbers[0], numbers[1]), 8, numbers[2] if len(numbers) == 3 else None)
+
+
+def _hdf5(path: Path) -> Header | None:
+    """Return the size of AnnData's X, samples × features, or of the only dataset, as features × samples."""
+    import h5py
+
+    with h5py.File(path, "r") as file:
+        names = list(file.keys())
+        found = file["X"] if "X" in names else file[names[0]] if len(names) == 1 else None
+        if found is None:
+            return None
+        if hasattr(found, "keys"):
+            N, F = (int(n) for n in found.attrs["shape"])
+            return Header((F, N), found["data"].dtype.itemsize, int(found["data"].shape[0]))
+        return Header(tuple(found.shape)[::-1], found.dtype.itemsize)
