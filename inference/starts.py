@@ -12,6 +12,7 @@ from ..model.conjugacy import prior_mean, rate_shape, stand_in
 from ..model.data import Data
 from ..model.priors import Gamma, Priors, canonical, is_grouped
 from ..model.problem import Problem
+from ..model.seeds import relative_mean
 from ..model.structures import served
 from ..model.types import Array
 from .labels import Known
@@ -170,7 +171,8 @@ def _groups(data: Data, priors: Priors, K: int, rng: np.random.Generator) -> tup
     """Draw T's columns at noisy means of a few samples of each group they serve, and V small in other groups.
 
     A component serves the groups whose prior mean of λ is least; if no mean differs, or λ has no Gamma prior, groups
-    take turns. Hidden entries are taken to be the mean of what their group has observed of that feature.
+    take turns. Hidden entries are taken to be the mean of what their group has observed of that feature. If features
+    differ in the prior mean of T, as those of `seeded` do, T is multiplied by it, relative to its mean over features.
     """
     family = priors.coefficients
     if not is_grouped(priors):
@@ -187,6 +189,7 @@ def _groups(data: Data, priors: Priors, K: int, rng: np.random.Generator) -> tup
         members = [np.flatnonzero(column) for column in sure.T[row] if column.any()] or [np.arange(N)]
         few = np.concatenate([rng.choice(group, size=min(3, len(group)), replace=False) for group in members])
         T[:, i] = (np.asarray(X[:, few].mean(axis=1)) + 1e-3 * mean) * rng.uniform(0.5, 1.5, size=F)
+    T *= relative_mean(priors.dictionary, F)
     at_home = serves @ membership.T > 0
     # Components that serve a group explain its samples together; in other groups V is small compared with its own.
     together = serves.sum(axis=0)
