@@ -160,7 +160,7 @@ def shard(data: Data, devices: Sequence[Any] | None = None) -> Data:
     part = Part(matrix, first, sum(total), sum(seen), max(largest), all(are_whole))
     samples = [name for one in told for name in one["samples"]]
     samples = samples if len(set(samples)) == len(samples) else list(range(len(samples)))
-    membership = None if data.membership is None else concatenated(data.membership)
+    membership = None if data.membership is None else concatenated(np.asarray(data.membership))
     labels = None
     if any(one["several"] for one in told):
         stated = with_several(data)

@@ -10,6 +10,7 @@ import numpy as np
 from ..model.compressed import is_sparse
 from ..model.conjugacy import prior_mean, rate_shape, stand_in
 from ..model.data import Data
+from ..model.indexed import members_by_group, on_host
 from ..model.priors import Gamma, Priors, canonical, is_grouped
 from ..model.problem import Problem
 from ..model.seeds import relative_mean
@@ -177,16 +178,16 @@ def _groups(data: Data, priors: Priors, K: int, rng: np.random.Generator) -> tup
     family = priors.coefficients
     if not is_grouped(priors):
         raise ValueError(f"expected coefficients with λ by group for init='groups'; got {type(family).__name__}")
-    X, membership = (_complete_sparse if is_sparse(data) else _complete)(data), np.asarray(data.membership)
+    X, membership = (_complete_sparse if is_sparse(data) else _complete)(data), on_host(data.membership)
     (F, N), mean = X.shape, float(X.mean())
-    sure = np.where(data.known[:, None], membership, 0)
+    sure = [some[data.known[some]] for some in members_by_group(membership)]
     rate = family.hyperprior
     serves = served(rate, data.group_sizes, K) if isinstance(rate, Gamma) else np.ones((K, data.num_groups), bool)
     if serves.all():
         serves = np.arange(data.num_groups) == (np.arange(K) * data.num_groups // K)[:, None]
     T = np.empty((F, K))
     for i, row in enumerate(serves):
-        members = [np.flatnonzero(column) for column in sure.T[row] if column.any()] or [np.arange(N)]
+        members = [sure[c] for c in np.flatnonzero(row) if len(sure[c])] or [np.arange(N)]
         few = np.concatenate([rng.choice(group, size=min(3, len(group)), replace=False) for group in members])
         T[:, i] = (np.asarray(X[:, few].mean(axis=1)) + 1e-3 * mean) * rng.uniform(0.5, 1.5, size=F)
     T *= relative_mean(priors.dictionary, F)
@@ -210,7 +211,7 @@ def _complete(data: Data) -> Any:
     X = np.asarray(data.X, float)
     if data.mask is None:
         return X
-    mask, membership = np.asarray(data.mask, float), np.asarray(data.membership, float)
+    mask, membership = np.asarray(data.mask, float), on_host(data.membership)
     filled = np.full_like(X, data.observed_mean)
     for of in (np.ones((X.shape[1], 1)), membership):
         seen = (mask @ of) @ of.T  # counts of observations of the feature in the sample's group

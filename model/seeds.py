@@ -62,7 +62,7 @@ def seeded(
     if isinstance(strength, bool) or not isinstance(strength, (int, float, np.number)) or not 0 < strength < np.inf:
         raise ValueError(f"expected strength to be a positive number; got {strength!r}")
     if (rank is None) == (structure is None):
-        raise ValueError(f"expected either rank or structure; got rank={rank}, structure={structure}")
+        raise ValueError(f"expected either rank or structure; got rank={rank!r}, structure={structure!r}")
     rows = _rows(sets, feature_names)
     if structure is None:
         serves, names = common(whole("rank", rank, 1), 1), []
