@@ -111,10 +111,9 @@ def measured(model: str, some: Counts, new: Counts, restarts: int, seed: int) ->
     if model == "multi-label":  # a new sample of unknown class has no rates: fold_in takes one group for each sample
         return result
     folded = fold_in(fit, new.X)
-    z = np.asarray(folded.class_posterior(), float) + 1e-300
-    guess = z if two is None else two.by_class(z, new.batches.tolist())
-    within = z if two is None else z * (np.array(two.batches)[two.batch_of] == new.batches[:, None])
-    found = np.einsum("ckn,nc->kn", np.asarray(folded.V.mean), within / within.sum(axis=1, keepdims=True))
+    z = folded.class_posterior() if two is None else two.posterior(folded.bound, new.batches)
+    guess = np.asarray(z) if two is None else two.by_class(z)
+    found = np.einsum("ckn,nc->kn", np.asarray(folded.V.mean), np.asarray(z))
     nearest = KNeighborsClassifier(1).fit(used, some.classes).predict(shares(found))
     result["nearest"] = float(np.mean(nearest == new.classes))
     result["posterior"] = float(np.mean(np.array(CLASSES)[guess.argmax(axis=1)] == new.classes))

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import softmax
 
 from .structures import Structure, common, counts_of
 
@@ -66,19 +67,39 @@ class Crossed(NamedTuple):
             raise ValueError(f"expected at least one component; got {per_class=}, {per_batch=}, {num_common=}")
         return np.vstack(rows)
 
-    def by_class(self, pairs: ArrayLike, batches: Sequence[Any] | None = None) -> NDArray[np.float64]:
-        """Return sums over batches, samples × classes: of q(z), of class posteriors or of membership.
+    def by_class(self, pairs: ArrayLike) -> NDArray[np.float64]:
+        """Return sums over batches, samples × classes.
 
         Args:
-            pairs: samples × pairs, nonnegative.
-            batches: the batch of each sample, to which the sum is restricted, rows adding up to 1: for new samples,
-                whose class posterior (`fold_in`) does not take their batch into account. None for all pairs.
+            pairs: samples × pairs: q(z), as `fit.posterior.z`, `label_probabilities`, or membership.
         """
-        return self._summed(pairs, self.class_of, len(self.classes), self.batch_of, self.batches, batches)
+        return np.asarray(self._check(pairs) @ (self.class_of[:, None] == np.arange(len(self.classes))), float)
 
-    def by_batch(self, pairs: ArrayLike, classes: Sequence[Any] | None = None) -> NDArray[np.float64]:
-        """Return sums over classes, samples × batches; the arguments are those of `by_class`, classes exchanged."""
-        return self._summed(pairs, self.batch_of, len(self.batches), self.class_of, self.classes, classes)
+    def by_batch(self, pairs: ArrayLike) -> NDArray[np.float64]:
+        """Return sums over classes, samples × batches; the argument is that of `by_class`."""
+        return np.asarray(self._check(pairs) @ (self.batch_of[:, None] == np.arange(len(self.batches))), float)
+
+    def posterior(
+        self, bound: ArrayLike, batches: Sequence[Any] | None = None, temperature: float = 1.0
+    ) -> NDArray[np.float64]:
+        """Return q(pair) ∝ exp(ℒ_τ(pair) / temperature) of new samples, over the pairs of their batch alone.
+
+        Args:
+            bound: samples × pairs, as `fold_in(fit, X).bound`.
+            batches: the batch of each sample; None or NaN if it is unknown.
+            temperature: as in `Folded.class_posterior`.
+
+        Returns samples × pairs; `by_class` sums it.
+        """
+        logits = self._check(bound) / temperature
+        if batches is not None:
+            unknown, codes = pd.isna(pd.Series(list(batches), dtype=object)).to_numpy(), _codes(batches, self.batches)
+            if len(codes) != len(logits) or (codes < 0)[~unknown].any():
+                raise ValueError(
+                    f"expected one of the batches {self.batches} for each of {len(logits)} samples; got {batches}"
+                )
+            logits = np.where(unknown[:, None] | (codes[:, None] == self.batch_of), logits, -np.inf)
+        return np.asarray(softmax(logits, axis=1))
 
     def mean_by_class(self, lam: ArrayLike, group_sizes: ArrayLike) -> NDArray[np.float64]:
         """Return E[v] of a class, components × classes: Σ_b N_cb/λ_cb / Σ_b N_cb over its batches b.
@@ -93,22 +114,11 @@ class Crossed(NamedTuple):
         """Return E[v] of a batch, components × batches; the arguments are those of `mean_by_class`."""
         return _means(lam, group_sizes, self.batch_of, len(self.batches))
 
-    def _summed(
-        self, pairs: ArrayLike, of: Any, number: int, other: Any, names: list[Any], given: Sequence[Any] | None
-    ) -> NDArray[np.float64]:
+    def _check(self, pairs: ArrayLike) -> NDArray[np.float64]:
         values = np.asarray(pairs, float)
-        if values.ndim != 2 or values.shape[1] != len(of):
-            raise ValueError(f"expected samples × {len(of)} pairs; got shape {values.shape}")
-        if given is not None:
-            if len(given) != len(values):
-                raise ValueError(f"expected a name for each of the {len(values)} samples; got {len(given)}")
-            values = values * (_codes(given, names)[:, None] == other)
-            total = values.sum(axis=1, keepdims=True)
-            if not (total > 0).all():
-                t = int(np.argmin(total[:, 0]))
-                raise ValueError(f"expected pairs of {given[t]!r} with a positive value; got none for sample {t}")
-            values = values / total
-        return np.asarray(values @ (of[:, None] == np.arange(number)), float)
+        if values.ndim != 2 or values.shape[1] != len(self.group_names):
+            raise ValueError(f"expected samples × {len(self.group_names)} pairs; got shape {values.shape}")
+        return values
 
 
 def crossed(classes: Sequence[Any], batches: Sequence[Any]) -> Crossed:
