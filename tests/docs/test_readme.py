@@ -50,7 +50,10 @@ def test_pages_run_too(page, recwarn):
     assert not [w for w in recwarn if "SVI" not in str(w.message) and "steps" not in str(w.message)]
 
 
-@pytest.mark.parametrize("page", ["index", "model", "hyperparameters", "structures", pytest.param("faq", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "page",
+    ["index", "model", "hyperparameters", *(pytest.param(x, marks=pytest.mark.slow) for x in ("structures", "faq"))],
+)
 def test_what_pages_show_is_so(page):
     """Snippets on tiny data, from top to bottom; and what stands in their comments."""
     names: dict = {}
