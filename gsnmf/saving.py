@@ -25,6 +25,7 @@ from .inference.results import priors_of
 from .model import Data, Exponential, Gamma, GroupSparse, HeldOut, Labels, Names, Priors, Relevance
 from .model.compressed import Compressed, Places, is_sparse
 from .writing import write_whole
+from .model.indexed import Indexed
 
 # 2: the kind of bound, and factors other than Gammas; 3: more priors; 4: the data, and the shape of images;
 # 5: sparse X, and the state of a stream; 6: one checksum over both files
@@ -285,7 +286,7 @@ def _describe_data(data: Data | None, arrays: dict[str, NDArray[Any]]) -> dict[s
     return {
         "X": "data.X",
         "dtype": X.dtype.str,
-        "membership": _describe(data.membership, "data.membership", arrays),
+        "membership": _describe(getattr(data.membership, "index", data.membership), "data.membership", arrays),
         "rows": rows,
         "mask": [f"data.mask.{name}" for name in PLACES]
         if isinstance(mask, Places)
@@ -312,8 +313,12 @@ def _build_data(described: dict[str, Any] | None, names: Names, arrays: dict[str
             f"data of shape {X.shape} for {len(names.feature)} names of features and {len(names.sample)} of samples"
         )
     held_out = described["held_out"] and HeldOut(*(arrays[key] for key in described["held_out"]))
-    rest = {field: _build(described[field], arrays) for field in ("membership", "labels")}
-    return Data(X, names=names, mask=mask, held_out=held_out, **rest)
+    membership, labels = (_build(described[field], arrays) for field in ("membership", "labels"))
+    if np.ndim(membership) == 1:  # stored by index
+        membership = Indexed(membership.astype(np.int32), len(names.group))
+        if not ((membership.index >= 0) & (membership.index < len(names.group))).all():
+            raise ValueError(f"groups of samples from {membership.index.min()} to {membership.index.max()}")
+    return Data(X, membership, names, mask, held_out, labels)
 
 
 def _describe_names(axis: str, names: NDArray[Any]) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from ..model.compressed import is_sparse
 from ..model.conjugacy import Rate, expected, negative_kl, require_closed_forms
 from ..model.data import Data, as_data
 from ..model.groups import SingleGroups
+from ..model.indexed import as_membership
 from ..model.metadata import Names
 from ..model.priors import Gamma, Priors, canonical, is_grouped
 from ..model.problem import Problem
@@ -157,7 +158,7 @@ def _candidates(num_features: int, num_groups: int) -> Data:
     """Return data with one sample of every group, or one sample without groups, to prepare the prior on V for."""
     N = num_groups or 1
     names = Names(range(num_features), range(N), range(num_groups))
-    return Data(np.zeros((num_features, N)), np.eye(num_groups) if num_groups else None, names)
+    return Data(np.zeros((num_features, N)), as_membership(range(N), N) if num_groups else None, names)
 
 
 def _rates(T: Gamma, lam: Any, priors: Priors, groups: SingleGroups) -> Rate:

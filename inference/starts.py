@@ -11,8 +11,10 @@ import numpy as np
 from ..model.compressed import Places, is_sparse
 from ..model.conjugacy import prior_mean, rate_shape, stand_in
 from ..model.data import Data
+from ..model.indexed import members_by_group, on_host
 from ..model.priors import Gamma, Priors, canonical, is_grouped
 from ..model.problem import Problem
+from ..model.seeds import relative_mean
 from ..model.structures import served
 from ..model.types import Array
 from .labels import Known
@@ -178,23 +180,25 @@ def _groups(data: Data, priors: Priors, K: int, rng: np.random.Generator) -> tup
     """Draw T's columns at noisy means of a few samples of each group they serve, and V small in other groups.
 
     A component serves the groups whose prior mean of λ is least; if no mean differs, or λ has no Gamma prior, groups
-    take turns. Hidden entries are taken to be the mean of what their group has observed of that feature.
+    take turns. Hidden entries are taken to be the mean of what their group has observed of that feature. If features
+    differ in the prior mean of T, as those of `seeded` do, T is multiplied by it, relative to its mean over features.
     """
     family = priors.coefficients
     if not is_grouped(priors):
         raise ValueError(f"expected coefficients with λ by group for init='groups'; got {type(family).__name__}")
-    X, membership = _complete(data), np.asarray(data.membership)
+    X, membership = _complete(data), on_host(data.membership)
     (F, N), mean = X.shape, float(X.mean())
-    sure = np.where(data.known[:, None], membership, 0)
+    sure = [some[data.known[some]] for some in members_by_group(membership)]
     rate = family.hyperprior
     serves = served(rate, data.group_sizes, K) if isinstance(rate, Gamma) else np.ones((K, data.num_groups), bool)
     if serves.all():
         serves = np.arange(data.num_groups) == (np.arange(K) * data.num_groups // K)[:, None]
     T = np.empty((F, K))
     for i, row in enumerate(serves):
-        members = [np.flatnonzero(column) for column in sure.T[row] if column.any()] or [np.arange(N)]
+        members = [sure[c] for c in np.flatnonzero(row) if len(sure[c])] or [np.arange(N)]
         few = np.concatenate([rng.choice(group, size=min(3, len(group)), replace=False) for group in members])
         T[:, i] = (np.asarray(X[:, few].mean(axis=1)) + 1e-3 * mean) * rng.uniform(0.5, 1.5, size=F)
+    T *= relative_mean(priors.dictionary, F)
     at_home = serves @ membership.T > 0
     # Components that serve a group explain its samples together; in other groups V is small compared with its own.
     together = serves.sum(axis=0)
@@ -255,7 +259,7 @@ def _filled(data: Data, mean: float, add: Callable[[Any], np.ndarray]) -> Any:
         return X
     mask = np.ones(X.shape) if data.mask is None else np.asarray(data.mask, float)
     filled = np.full_like(X, mean)
-    for of in (np.ones((X.shape[1], 1)), np.asarray(data.membership, float)):
+    for of in (np.ones((X.shape[1], 1)), on_host(data.membership)):
         seen = add(mask @ of) @ of.T  # counts of observations of the feature in the sample's group
         filled = np.where(seen > 0, add(X @ of) @ of.T / np.maximum(seen, 1), filled)
     return np.where(mask > 0, X, filled)

@@ -26,7 +26,8 @@ class Data(NamedTuple):
 
     X: features × samples, nonnegative and finite; 0 where it is hidden. A sparse X is a `Compressed`.
     membership: samples × groups, the paper's Δ; None when no groups were given. 1 at the label, 1/n at each of n
-        labels, and the prior probabilities of an unlabelled sample.
+        labels, and the prior probabilities of an unlabelled sample. A large one is `Indexed` if every sample has one
+        known label: it multiplies as the matrix does, and `np.asarray` forms it.
     names: the names of features, samples and groups.
     mask: features × samples, 1 where x was observed and 0 where it is hidden; None when everything was observed. For a
         sparse X, the hidden `Places`.

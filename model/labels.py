@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from .checks import require_positive
+from .indexed import Indexed, as_membership
 from .types import Array
 
 SEVERAL = (set, frozenset, list, tuple)
@@ -47,10 +48,11 @@ class Labels(NamedTuple):
 
 def read_labels(
     groups: Any, shape: tuple[int, int], group_names: Sequence[Any] | None, label_prior: Any
-) -> tuple[np.ndarray, list[Any], Labels | None]:
+) -> tuple[np.ndarray | Indexed, list[Any], Labels | None]:
     """Return membership (samples × groups), the names of its columns, and the `Labels` if there are any.
 
-    Membership is 1 at a known label, 1/n at each of n known labels, and π for an unlabelled sample.
+    Membership is 1 at a known label, 1/n at each of n known labels, and π for an unlabelled sample. A large one, if
+    every sample has one known label, is `Indexed`.
 
     Args:
         groups: as in `as_data`.
@@ -60,16 +62,16 @@ def read_labels(
     """
     N = shape[1]
     sets, levels = _sets(groups, shape, group_names)
-    membership = np.zeros((N, len(levels)))
     index = {level: c for c, level in enumerate(levels)}
-    for t, labels in enumerate(sets):
-        for label in labels:
-            membership[t, index[label]] = 1 / len(labels)
     unlabelled = np.array([len(labels) == 0 for labels in sets])
     several = np.array([len(labels) > 1 for labels in sets])
     weights, u = _read_prior(label_prior, unlabelled, len(levels))
     if not (unlabelled.any() or several.any()):
-        return membership, levels, None
+        return as_membership([index[label] for [label] in sets], len(levels)), levels, None
+    membership = np.zeros((N, len(levels)))
+    for t, labels in enumerate(sets):
+        for label in labels:
+            membership[t, index[label]] = 1 / len(labels)
     membership[unlabelled] = weights
     return membership, levels, Labels(unlabelled, weights, u, several if several.any() else None)
 
@@ -105,7 +107,8 @@ def _sets(groups: Any, shape: tuple[int, int], group_names: Sequence[Any] | None
         raise ValueError(f"expected labels of one sortable kind; got a mixture ({error})") from None
     if group_names is not None:
         levels = _distinct(group_names)
-        strangers = sorted({str(label) for some in sets for label in some if label not in set(levels)})
+        named = set(levels)
+        strangers = sorted({str(label) for some in sets for label in some if label not in named})
         if strangers:
             raise ValueError(f"expected every label among group_names {levels}; got {', '.join(strangers[:5])} as well")
     if not levels:

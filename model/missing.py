@@ -12,6 +12,7 @@ import scipy.sparse
 
 from .checks import require_fraction, whole
 from .compressed import Compressed, Places, compress, is_sparse, places
+from .indexed import Indexed
 from .metadata import HeldOut
 from .types import Array
 
@@ -31,7 +32,7 @@ def label_fingerprint(data: Data) -> int:
     if data.membership is None:
         return 0
     labels = data.labels
-    parts = [data.membership]
+    parts = [data.membership.index if isinstance(data.membership, Indexed) else data.membership]
     if labels is not None and labels.num_unlabelled > 0:
         parts += [labels.unlabelled, labels.weights] + ([] if labels.dirichlet is None else [labels.dirichlet])
     if data.several is not None and np.any(data.several):

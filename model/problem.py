@@ -15,6 +15,7 @@ from .compressed import Compressed, Places, is_sparse
 from .conjugacy import rate_shape, stated_of_V
 from .data import Data
 from .forks import require_own_threads
+from .indexed import Indexed
 from .matrix import is_traced
 from .priors import Axes, Gamma, Given, Priors, canonical
 
@@ -208,11 +209,13 @@ def _cast(tree: Any) -> Any:
     def cast(x: Any) -> Any:
         if isinstance(x, Compressed):  # stays on the host, where it is arranged for sweeps
             return x.astype(dtype)
+        if isinstance(x, Indexed):
+            return x.on_device()
         if _is_placed(x):
             return x
         return jnp.asarray(x if isinstance(x, jax.Array) else np.asarray(x, dtype), dtype)
 
-    return jax.tree.map(cast, tree, is_leaf=lambda x: isinstance(x, Compressed) or _is_placed(x))
+    return jax.tree.map(cast, tree, is_leaf=lambda x: isinstance(x, (Compressed, Indexed)) or _is_placed(x))
 
 
 def _is_placed(x: Any) -> bool:

@@ -93,7 +93,7 @@ def individual(
     if rank is not None:
         counts = rank // len(groups) + (groups < rank % len(groups))
     else:
-        counts = _counts("per_group", per_group, len(groups))
+        counts = counts_of("per_group", per_group, len(groups))
     own: Structure = np.repeat(groups, counts)[:, None] == groups
     return own
 
@@ -161,7 +161,7 @@ def tree(levels: Sequence[Sequence[Hashable]], per_node: int | Sequence[int] = 1
         for parent, node in zip(coarse, fine, strict=True):
             if above.setdefault(node, parent) != parent:
                 raise ValueError(f"expected every node below one other; got {node!r} below {above[node]!r}, {parent!r}")
-    counts = _counts("per_node", per_node, len(rows))
+    counts = counts_of("per_node", per_node, len(rows))
     nodes = [[[name == node for name in row] for node in dict.fromkeys(row)] for row in rows]
     return np.vstack([np.repeat(level, count, axis=0) for level, count in zip(nodes, counts, strict=True)])
 
@@ -208,7 +208,7 @@ def check_structure(structure: ArrayLike, num_groups: int | None = None) -> Stru
     return serves
 
 
-def _counts(name: str, given: Any, length: int) -> NDArray[np.intp]:
+def counts_of(name: str, given: Any, length: int) -> NDArray[np.intp]:
     """Return the number of components of each group or node, from one number or from one for each."""
     counts = np.asarray(given)
     if counts.ndim > 1 or counts.size not in (1, length) or counts.dtype.kind not in "iu":

@@ -31,6 +31,7 @@ FIT_EXAMPLE = "  gsnmf fit faces.npz --labels people.csv --per-group 3 --out fac
 FIT_EXAMPLES = f"""examples:
 {FIT_EXAMPLE}
   gsnmf fit counts.csv --rank 10 --out counts_fit.npz
+  gsnmf fit counts.csv --labels types.txt --common 2 --seeds markers.gmt --out seeded_fit.npz
   gsnmf fit cells.h5ad --stream --labels cell_type --out cells_fit.npz
 
 {FILES}
@@ -91,7 +92,7 @@ def _fit(arguments: argparse.Namespace) -> int:
     check_folder(npz.parent)
     if npz.is_dir():
         raise ValueError(f"expected --out to name a file; got the folder {npz}")
-    for given in (arguments.file, arguments.labels):
+    for given in (arguments.file, arguments.labels, arguments.seeds):
         if given is not None and given.resolve() in (npz.resolve(), npz.with_suffix(".json").resolve()):
             raise ValueError(f"expected --out to name a file other than the input; got {given} for both")
     check_problem(arguments)

@@ -19,9 +19,10 @@ begin with a line that says label, group or class. NaN, empty cells and NA stand
 samples, whose labels are learned; at the end of a file of labels write NA, as trailing empty lines are ignored."""
 # An option that is left out stays None, and then the library's own default holds (gsnmf.model.defaults,
 # gsnmf.inference.defaults). Help texts repeat these numbers, as help must not wait for the library to be imported.
-GROUP_OPTIONS = ("per_group", "prior", "small", "large", "scale", "init", "lam_start")
+GROUP_OPTIONS = ("per_group", "common", "prior", "small", "large", "scale", "init", "lam_start")
 DICTIONARY_OPTIONS = ("a_t", "b_t")
-PRIOR_OPTIONS = ("per_group", "prior", "small", "large", "scale", *DICTIONARY_OPTIONS)
+SEED_OPTIONS = ("seeds", "strength")
+PRIOR_OPTIONS = ("per_group", "common", "prior", "small", "large", "scale", *DICTIONARY_OPTIONS)
 
 
 class Interrupted(KeyboardInterrupt):
@@ -58,6 +59,7 @@ def add_problem(
         group.add_argument(
             "--per-group", type=int, metavar="N", help="components of each label, unless --rank is given (default: 3)"
         )
+    group.add_argument("--common", type=int, metavar="N", help="components that all labels share (default: 0)")
     prior_help = (
         "relative: --small and --large are fractions of a sample's counts; paper: shapes of λ (default: relative)"
     )
@@ -73,6 +75,10 @@ def add_problem(
     group.add_argument("--lam-start", choices=["prior", "shape"], help=lam_help)
     parser.add_argument("--a-t", type=float, metavar="A", help="shape of the dictionary's prior (default: 0.6)")
     parser.add_argument("--b-t", type=float, metavar="B", help="scale of the dictionary's prior (default: 20)")
+    sets = "sets of features, each large in a component: .json or .gmt; a set with a label's name is bound to it"
+    parser.add_argument("--seeds", type=Path, metavar="FILE", help=sets)
+    ratio = "prior mean of a feature in its set's component, relative to other features (default: 1000)"
+    parser.add_argument("--strength", type=float, metavar="S", help=ratio)
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:
@@ -98,7 +104,7 @@ def check_problem(arguments: argparse.Namespace) -> None:
     """Raise ValueError for options that contradict each other or would have no effect."""
     grouped = list(given(arguments, *GROUP_OPTIONS))
     if arguments.file is None:
-        without = [*given(arguments, "labels", "rank", *DICTIONARY_OPTIONS), *grouped]
+        without = [*given(arguments, "labels", "rank", *DICTIONARY_OPTIONS, *SEED_OPTIONS), *grouped]
         if without:
             raise ValueError(f"expected FILE with --{without[0].replace('_', '-')}; got none")
     elif arguments.labels is None and grouped:
@@ -107,6 +113,8 @@ def check_problem(arguments: argparse.Namespace) -> None:
         raise ValueError("expected --labels FILE, or --rank K for a model without groups; got neither")
     if arguments.rank is not None and arguments.per_group is not None:
         raise ValueError("expected --per-group or --rank; got both")
+    if arguments.strength is not None and arguments.seeds is None:
+        raise ValueError("expected --seeds with --strength; got none")
     if arguments.prior != "paper":
         for name, value in given(arguments, "small", "large").items():
             if value >= 1:
@@ -140,9 +148,13 @@ def check_files(arguments: argparse.Namespace) -> None:
 
 def make_priors(arguments: argparse.Namespace, data: Data, rank: int | None) -> Priors:
     """Build the priors for these options and this number of components; None for --per-group of each label."""
-    from ..model import default_priors
+    from ..model import default_priors, seeded_priors
+    from ..sets import read_sets
 
-    return default_priors(data, rank=rank, **given(arguments, *PRIOR_OPTIONS))
+    priors = default_priors(data, rank=rank, **given(arguments, *PRIOR_OPTIONS))
+    if arguments.seeds is None:
+        return priors
+    return seeded_priors(priors, data, read_sets(arguments.seeds), rank=rank, **given(arguments, "strength"))
 
 
 def check_folder(folder: Path) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 PASSES = 4  # over the samples; docs/scaling.md shows how far they go
 EVERY = 60.0  # seconds between checkpoints
-UNUSED = ("plots", "image_shape", "learn_dictionary", "learn_coefficients", "max_steps", "tol")
+UNUSED = ("seeds", "strength", "plots", "image_shape", "learn_dictionary", "learn_coefficients", "max_steps", "tol")
 
 
 def add_stream(parser: argparse.ArgumentParser) -> None:

@@ -12,6 +12,7 @@ import pandas as pd
 from ...model.checks import whole
 from ...model.compressed import is_sparse
 from ...model.data import Data, as_data
+from ...model.indexed import on_host
 from ...model.labels import SEVERAL
 from ...model.metadata import Names
 from ...model.types import Array
@@ -209,7 +210,7 @@ def part(data: Data, rows: np.ndarray) -> Data:
     """
     X, mask = data.matrix.take(rows)
     names = Names(*(list(x) for x in (data.names.feature, data.names.sample[rows], data.names.group)))
-    membership = None if data.membership is None else np.asarray(data.membership)[rows]
+    membership = None if data.membership is None else on_host(data.membership)[rows]
     some, labels = Data(X, membership, names, mask), data.labels
     if labels is None:
         return some

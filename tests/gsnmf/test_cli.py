@@ -19,7 +19,7 @@ from gsnmf.demo import digits as demo
 from gsnmf.demo import unlabelled as demo_labels
 from gsnmf.inference import cavi, native
 from gsnmf.inference.defaults import ACCELERATE, INIT, LAM_START, MAX_STEPS, TOL
-from gsnmf.model import Gamma, GroupSparse, default_priors, label_driven, structured
+from gsnmf.model import Gamma, GroupSparse, default_priors, label_driven, seeded_priors, structured
 from gsnmf.model.defaults import A_T, B_T, PER_GROUP, PRIOR, SCALE, SHAPES
 from gsnmf.saving import load_fit
 
@@ -398,3 +398,22 @@ def test_the_input_is_never_overwritten(tmp_path, capsys):
 def test_seeds_that_no_generator_takes_are_refused(seed, capsys):
     assert cli.main(["demo", "--seed", seed]) == 2
     assert "a whole number from 0 to 4294967295" in capsys.readouterr().err
+
+
+def test_seeds_and_common_components(matrix: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The prior of the fit is the one that `seeded_priors` makes; names that are nowhere are an error of one line."""
+    folder = matrix.parent
+    labels, sets, out = folder / "labels.txt", folder / "sets.gmt", folder / "fit.npz"
+    sets.write_text("b\t\tg1\tg2\nshared\t\tg5\n")
+    options = ["--labels", labels, "--per-group", 1, "--common", 1, "--seeds", sets, "--out", out]
+    assert fit(matrix, *options, "--strength", 50) == 0
+    saved = load_fit(out)
+    plain = default_priors(saved.data, per_group=1, common=1)
+    expected = seeded_priors(plain, saved.data, {"b": ["g1", "g2"], "shared": ["g5"]}, strength=50.0)
+    np.testing.assert_allclose(saved.priors.dictionary.b, expected.dictionary.b)
+    assert saved.priors.dictionary.b.argmax(axis=0).tolist() == [5, 0, 1]
+    sets.write_text("b\t\tnowhere\n")
+    assert fit(matrix, *options) == 2
+    assert "expected the set 'b' to name features of X" in capsys.readouterr().err
+    assert fit(matrix, *options[:-4], "--out", out, "--strength", 5) == 2
+    assert "expected --seeds with --strength" in capsys.readouterr().err

@@ -1,0 +1,58 @@
+"""Files with sets of features: JSON, or GMT, the format of gene sets."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+FORMATS = (".json", ".gmt")
+
+
+def read_sets(path: str | Path) -> dict[str, list[str]]:
+    """Read sets of features by name, for `gsnmf.model.seeded`.
+
+    Args:
+        path: .json, an object of lists, {"T cell": ["CD3D", "CD3E"]}; or .gmt, a set per line, separated by tabs: its
+            name, a description, which is ignored, and the names of its features.
+    """
+    path = Path(path)
+    if path.suffix.lower() not in FORMATS:
+        raise ValueError(f"expected sets of features in a file {' or '.join(FORMATS)}; got {path}")
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise ValueError(f"expected a file with sets of features; got {path} ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"expected sets of features as text in UTF-8; got other bytes in {path}") from None
+    sets = _read_json(text, path) if path.suffix.lower() == ".json" else _read_gmt(text, path)
+    if not sets:
+        raise ValueError(f"expected at least one set of features; got none in {path}")
+    return sets
+
+
+def _read_json(text: str, path: Path) -> dict[str, list[str]]:
+    try:
+        sets = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"expected JSON in {path}; got {error}") from None
+    lists = isinstance(sets, dict) and all(isinstance(members, list) for members in sets.values())
+    if not lists or not all(isinstance(member, str) for members in sets.values() for member in members):
+        raise ValueError(f'expected {path} to be an object of lists of names, {{"T cell": ["CD3D"]}}; got other JSON')
+    return {name: list(members) for name, members in sets.items()}
+
+
+def _read_gmt(text: str, path: Path) -> dict[str, list[str]]:
+    sets: dict[str, list[str]] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip():
+            continue
+        name, *rest = (field.strip() for field in line.split("\t"))
+        members = [member for member in rest[1:] if member]
+        if not name or not members:
+            raise ValueError(
+                f"expected name, description and features by tab in {path}; got line {number}, {line!r:.60}"
+            )
+        if name in sets:
+            raise ValueError(f"expected sets with distinct names in {path}; got {name!r} twice, again in line {number}")
+        sets[name] = members
+    return sets
