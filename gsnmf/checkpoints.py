@@ -15,9 +15,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from .files import PathLike
 from .inference.engine import Snapshot
 from .model import Data
+from .reading import PathLike
 
 FORMAT, FORMAT_VERSION = "gsnmf-checkpoint", 1
 PERIOD = 30.0  # seconds between checkpoints

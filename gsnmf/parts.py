@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .files import Matrix, PathLike, read_matrix
+from .reading import Matrix, PathLike, read_matrix
 
 SUFFIXES = (".npy", ".npz", ".csv", ".tsv")
 

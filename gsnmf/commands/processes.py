@@ -71,11 +71,11 @@ def read_own_part(arguments: argparse.Namespace) -> tuple[Data, Priors, int]:
     import numpy as np
     import pandas as pd
 
-    from ..files import read_labels
     from ..inference.sharding import shard
     from ..model import as_data
     from ..model.problem import Problem
     from ..parts import read_part
+    from ..reading import read_labels
 
     matrix, first, N = read_part(arguments.file, jax.process_index(), jax.process_count())
     labels = levels = None

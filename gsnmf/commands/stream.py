@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 PASSES = 4  # over the samples; docs/scaling.md shows how far they go
 EVERY = 60.0  # seconds between checkpoints
-UNUSED = ("plots", "image_shape", "learn_dictionary", "learn_coefficients", "max_steps", "tol")
+UNUSED = ("plots", "image_shape", "learn_dictionary", "learn_coefficients", "max_steps", "tol", "text")
 
 
 def add_stream(parser: argparse.ArgumentParser) -> None:
@@ -28,14 +28,13 @@ def add_stream(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--batch-size", type=int, metavar="N", help="samples of a batch (default: a 32nd of all, from 64 to 512)"
     )
-    group.add_argument("--key", metavar="NAME", help="matrix in a .h5ad, .h5 or .zarr file (default: X)")
     group.add_argument("--resume", action="store_true", help="go on from --out, saved by an interrupted stream")
 
 
 def check_stream(arguments: argparse.Namespace) -> None:
     """Raise for options that have no effect with --stream, or without it."""
     if not arguments.stream:
-        without = list(given(arguments, "passes", "batch_size", "key")) + ["resume"] * arguments.resume
+        without = list(given(arguments, "passes", "batch_size")) + ["resume"] * arguments.resume
         if without:
             raise ValueError(f"expected --stream with --{without[0].replace('_', '-')}; got none")
         return
@@ -48,10 +47,10 @@ def run_stream(arguments: argparse.Namespace, npz: Path) -> int:
     """Fit a stream and save it in `npz`, with checkpoints; return the exit code."""
     from ..model import Names
     from ..saving import load_fit, save_fit
-    from ..streams import open_matrix, read_column, read_names, sampled_priors
+    from ..streams import open_matrix, read_names, sampled_priors
 
     X = open_matrix(arguments.file, arguments.key)
-    groups, levels = _labels(arguments, read_column), []
+    groups, levels = _labels(arguments), []
     if groups is not None and len(groups) != X.shape[1]:
         raise ValueError(f"expected one label for each of the {X.shape[1]} samples; got {len(groups)}")
     if groups is not None:
@@ -66,7 +65,7 @@ def run_stream(arguments: argparse.Namespace, npz: Path) -> int:
     options = given(arguments, *PRIOR_OPTIONS)
     priors = sampled_priors(X, groups, rank=arguments.rank, **options) if start is None else start.priors
     names = Names(read_names(arguments.file, X.shape[0]), [], levels)
-    print(f"Streaming {X.shape[0]:,} features × {X.shape[1]:,} samples", file=sys.stderr)
+    print(f"gsnmf: streaming {X.shape[0]:,} features × {X.shape[1]:,} samples", file=sys.stderr)
     begin = time.perf_counter()
     fit, interrupted = _run(arguments, X, groups, priors, start, lambda some: save_fit(npz, some, priors, names))
     if fit is None:
@@ -84,14 +83,14 @@ def run_stream(arguments: argparse.Namespace, npz: Path) -> int:
     return 0
 
 
-def _labels(arguments: argparse.Namespace, read_column: Any) -> Any:
+def _labels(arguments: argparse.Namespace) -> Any:
     """Return the labels in a file, or in a column of AnnData's obs; None without."""
-    from ..files import read_labels
+    from ..reading import Matrix, read_columns
+    from ..streams import read_column
 
-    if arguments.labels is None:
-        return None
-    inside = arguments.file.suffix.lower() in (".h5ad", ".zarr") and not arguments.labels.exists()
-    return read_column(arguments.file, str(arguments.labels)) if inside else read_labels(arguments.labels)
+    inside = arguments.file.suffix.lower() in (".h5ad", ".zarr")
+    column = (lambda name: read_column(arguments.file, name)) if inside else None
+    return read_columns(Matrix(None, None, None, column=column), arguments.file, arguments.labels)
 
 
 def _run(

@@ -89,7 +89,7 @@ def test_read_matrix_refuses(tmp_path: Path) -> None:
         "latin.csv": "UTF-8; got 'utf-8' codec can't decode byte",
         "folder.csv": "a folder",
         "missing.csv": "which does not exist",
-        "matrix.xlsx": "expected a file ending in .npy, .npz, .csv, .tsv, .mtx, .mtx.gz; got",
+        "matrix.xlsx": "expected a file ending in .npy, .npz, .csv, .tsv, .mtx, .mtx.gz, .parquet, .h5ad, .h5, ",
     }
     texts = {
         "empty.csv": ("", "empty file"),

@@ -1,0 +1,142 @@
+"""NumPy's .npy and .npz, sparse .npz, and MatrixMarket. What a header claims is checked before memory is asked for."""
+
+from __future__ import annotations
+
+import gzip
+import math
+import zipfile
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import scipy.io
+import scipy.sparse
+from numpy.typing import NDArray
+
+from .matrix import Matrix, require_real
+
+# What NumPy, SciPy and zipfile raise for damaged files; RuntimeError for encrypted ones, NotImplementedError for
+# compressions they do not know.
+DAMAGED = (
+    ValueError, OSError, EOFError, KeyError, TypeError, OverflowError, MemoryError, RuntimeError, zlib.error,
+    zipfile.BadZipFile,
+)  # fmt: skip
+LEAST = 4  # bytes of an entry in MatrixMarket's text: two indices and their ends
+
+
+def read_array_file(path: Path) -> Matrix:
+    """Read features × samples from a .npy; from a .npz, the array called X, the only one, or a sparse matrix."""
+    sparse = _read_sparse_npz(path) if path.suffix.lower() == ".npz" else None
+    return Matrix(require_real(read_array(path, ("X",)) if sparse is None else sparse, path), None, None)
+
+
+def read_array(path: Path, keys: tuple[str, ...]) -> NDArray[Any]:
+    """Read the array of a .npy; from a .npz, the array named in `keys`, else the only one."""
+    arrays, names = read_arrays(path, keys)
+    for key in (*keys, *names):
+        if key in arrays:
+            return arrays[key]
+    raise ValueError(
+        f"expected one array, or one called {' or '.join(keys)}, in {path}; got {', '.join(names) or 'none'}"
+    )
+
+
+def read_arrays(path: Path, keys: Sequence[str]) -> tuple[dict[str, NDArray[Any]], list[str]]:
+    """Read the arrays of a .npz named in `keys`, or the only one; return them by name, and the names of all arrays.
+
+    The content of the file counts, not its suffix: a .npy has one array, whose name is empty.
+
+    Args:
+        path: the file.
+        keys: the names to look for.
+    """
+    try:
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                for member in archive.infolist():
+                    with archive.open(member) as file:
+                        _check_claim(file, member.file_size)
+        else:
+            with path.open("rb") as file:
+                _check_claim(file, path.stat().st_size)
+        with path.open("rb") as file:
+            loaded = np.load(file, allow_pickle=False)
+            if isinstance(loaded, np.ndarray):
+                return {"": loaded}, [""]
+            names = list(loaded.files)
+            wanted = names if len(names) == 1 else [key for key in keys if key in names]
+            # A member that is not an array is returned as bytes.
+            return {name: np.asarray(loaded[name]) for name in wanted}, names
+    except DAMAGED as error:
+        raise ValueError(f"expected a NumPy file of numbers or text in {path}; got {_words(error)}") from None
+
+
+def read_market(path: Path) -> Matrix:
+    """Read features × samples from MatrixMarket's .mtx or .mtx.gz, as a sparse matrix."""
+    return Matrix(read_sparse_text(path), None, None)
+
+
+def read_sparse_text(path: Path) -> Any:
+    """Read MatrixMarket's .mtx or .mtx.gz as a sparse matrix."""
+    try:
+        _check_market(path)
+        found = scipy.io.mmread(path)
+    except DAMAGED as error:
+        raise ValueError(f"expected a sparse matrix in {path}; got {_words(error)}") from None
+    return require_real(found if scipy.sparse.issparse(found) else scipy.sparse.csr_array(found), path)
+
+
+def _read_sparse_npz(path: Path) -> Any:
+    """Read what scipy.sparse.save_npz wrote; None if the file has something else."""
+    try:
+        if not zipfile.is_zipfile(path):
+            return None
+        with zipfile.ZipFile(path) as file:
+            if not {"format.npy", "shape.npy", "data.npy"} <= set(file.namelist()):
+                return None
+        read_arrays(path, ())  # for its checks
+        X = scipy.sparse.load_npz(path)
+        if hasattr(X, "check_format"):
+            X.check_format()
+        return X
+    except DAMAGED as error:
+        raise ValueError(f"expected a sparse matrix in {path}; got {_words(error)}") from None
+
+
+def _check_claim(file: IO[bytes], size: int) -> None:
+    """Raise if the header of an array claims more bytes than there are; a file without a header is left to NumPy."""
+    if file.read(6) != np.lib.format.MAGIC_PREFIX:
+        return
+    major, minor = file.read(2)
+    if (major, minor) not in ((1, 0), (2, 0)):
+        return
+    read: Any = getattr(np.lib.format, f"read_array_header_{major}_{minor}")
+    shape, _, dtype = read(file)
+    claimed = math.prod(shape) * dtype.itemsize
+    if claimed > size - file.tell() and not dtype.hasobject:
+        raise ValueError(f"a header that claims {math.prod(shape):,} values in {size:,} bytes")
+
+
+def _check_market(path: Path) -> None:
+    """Raise if the header of a MatrixMarket file claims more entries than its text has room for."""
+    packed = path.name.lower().endswith(".gz")
+    with gzip.open(path, "rb") if packed else path.open("rb") as file:
+        line = file.readline(1 << 16)
+        coordinates = b"coordinate" in line.lower()
+        while line.startswith(b"%"):
+            line = file.readline(1 << 16)
+    claimed = [int(word) for word in line.split()]
+    size = path.stat().st_size * (1032 if packed else 1)  # deflate never packs more tightly
+    if coordinates and len(claimed) == 3:
+        if claimed[2] * LEAST > size + LEAST:
+            raise ValueError(f"a header that claims {claimed[2]:,} entries in {path.stat().st_size:,} bytes")
+        if max(claimed[:2]) >= 2**31:
+            raise ValueError(f"a header that claims {claimed[0]:,} × {claimed[1]:,}, more than 2³¹ along an axis")
+    elif math.prod(claimed) * 2 > size + 2:
+        raise ValueError(f"a header that claims {math.prod(claimed):,} entries in {path.stat().st_size:,} bytes")
+
+
+def _words(error: BaseException) -> str:
+    return str(error) or type(error).__name__
