@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 PAGE = b"\xc2\xb7 gsnmf</title>"  # the end of the title of every report
@@ -45,7 +45,7 @@ def is_own(file: Path) -> bool:
         file: that exists.
     """
     try:
-        return OWN.get(file.suffix.lower(), lambda _: False)(file)
+        return file.suffix.lower() in OWN and OWN[file.suffix.lower()](file)
     except (OSError, ValueError, RecursionError, zipfile.BadZipFile):
         return False
 
@@ -66,7 +66,7 @@ def _begins(file: Path) -> bytes:
         return stream.read(HEAD)
 
 
-OWN = {
+OWN: dict[str, Callable[[Path], bool]] = {
     ".npz": _is_fit,
     ".json": _is_description,
     ".html": lambda file: PAGE in _begins(file),

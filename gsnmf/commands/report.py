@@ -115,7 +115,8 @@ def _data(arguments: argparse.Namespace, saved: Saved) -> Data:
     if data.matrix.shape != own:
         raise ValueError(f"expected --data of {own[0]} features × {own[1]} samples; got {data.matrix.shape}")
     announce(arguments)
-    return data._replace(names=Names(saved.names.feature, saved.names.sample, data.names.group))
+    names = (saved.names.feature, saved.names.sample, data.names.group)
+    return data._replace(names=Names(*(axis.tolist() for axis in names)))
 
 
 def _shape(arguments: argparse.Namespace, saved: Saved) -> Any:

@@ -43,9 +43,14 @@ def counts_advice(X: Any, layers: Sequence[str] = (), raw: bool = False) -> str 
     return f"expected counts; got {got}: {others}{undo}"
 
 
-def warn_unless_counts(X: Any, layers: Sequence[str] = (), raw: bool = False) -> None:
-    """Warn if X does not hold counts, raise if it has negative values; the arguments are those of `counts_advice`."""
-    said = counts_advice(X, layers, raw)
+def warn_unless_counts(X: Any, adata: Any) -> None:
+    """Warn if X does not hold counts, raise if it has negative values; say where else an AnnData may have counts.
+
+    Args:
+        X: any orientation, dense or sparse.
+        adata: the AnnData that it comes from.
+    """
+    said = counts_advice(X, [str(name) for name in adata.layers], getattr(adata, "raw", None) is not None)
     if said is not None and "negative" in said:
         raise ValueError(said)
     if said is not None:

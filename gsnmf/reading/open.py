@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 from numpy.typing import NDArray
 
 from ..model.data import Data, as_data
+from .annotated import read_genes, read_obs, read_var
 from .arrays import read_array_file, read_market
+from .counts import warn_unless_counts
 from .hdf5 import SUFFIXES as HDF5
 from .hdf5 import read_hdf5
 from .labels import SUFFIXES as LABEL_SUFFIXES
@@ -78,7 +80,7 @@ def read_matrix(
         stop_words: with text, "english" leaves out frequent words; none by default.
     """
     path = Path(path)
-    options = {"key": key, "header": header, "index": index}
+    options: dict[str, Any] = {"key": key, "header": header, "index": index}
     options |= {"min_df": min_df, "max_features": max_features, "stop_words": stop_words}
     given = {name: value for name, value in options.items() if value is not None}
     reader = _reader(path, text)
@@ -133,8 +135,23 @@ def load_data(path: PathLike, labels: Any = None, **options: Any) -> Data:
         labels: a file; a column of the matrix's own file, as "obs:cell_type"; a sequence, as groups in `as_data`.
         options: those of `read_matrix`; all others as in `as_data`.
     """
-    own = {name: options.pop(name) for name in ("key", "text", *NEEDED) if name in options}
+    own = {name: options.pop(name) for name in ("text", *NEEDED) if name in options}
     matrix = read_matrix(path, **own)
-    groups = read_columns(matrix, path, labels)
     names = {"feature_names": matrix.feature_names, "sample_names": matrix.sample_names}
-    return as_data(matrix.X, groups, **(names | options))
+    return as_data(matrix.X, read_columns(matrix, path, labels), **(names | options))
+
+
+def read_source(source: Any, groups: Any) -> tuple[Any, Any, Any, Any]:
+    """Return X, features × samples, groups, and the names of features and of samples; what `as_data` asks for.
+
+    Args:
+        source: a path, or an AnnData.
+        groups: as in `as_data`; or the name of a column.
+    """
+    if not hasattr(source, "obs_names"):
+        matrix = read_matrix(source)
+        return matrix.X, read_columns(matrix, source, groups), matrix.feature_names, matrix.sample_names
+    X = read_genes(source, None, read_var(source, None))
+    warn_unless_counts(X, source)
+    groups = read_obs(source, groups.removeprefix(COLUMN)) if isinstance(groups, str) else groups
+    return X, groups, source.var_names.tolist(), source.obs_names.tolist()

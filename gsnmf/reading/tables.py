@@ -37,13 +37,13 @@ FEW = 3  # numbers in sequence that look like names; fewer may be counts
 class Named(NamedTuple):
     """Where names are.
 
-    header: whether the first row names the samples.
-    index: whether the first column names the features.
+    row: whether the first row names the samples.
+    column: whether the first column names the features.
     short: whether the header has no cell above the first column.
     """
 
-    header: bool
-    index: bool
+    row: bool
+    column: bool
     short: bool = False
 
 
@@ -58,15 +58,15 @@ def read_table(path: Path, *, header: bool | None = None, index: bool | None = N
     cells = read_cells(path)
     cells, empty = _without_empty_column(cells)
     named = _find_names(path, cells, header, index)
-    head = cells[0] if named.header else []
-    body = cells[1:] if named.header else cells
+    head = cells[0] if named.row else []
+    body = cells[1:] if named.row else cells
     if not body:
         raise ValueError(f"expected rows of numbers in {path}; got only a header")
-    if len(body[0]) == int(named.index):
+    if len(body[0]) == int(named.column):
         raise ValueError(f"expected columns of numbers in {path}; got only names of features")
-    X = _numbers(path, body, int(named.header), int(named.index))
-    features = [row[0].strip() for row in body] if named.index else None
-    samples = [cell.strip() for cell in head[int(named.index and not named.short) :]] if named.header else None
+    X = _numbers(path, body, int(named.row), int(named.column))
+    features = [row[0].strip() for row in body] if named.column else None
+    samples = [cell.strip() for cell in head[int(named.column and not named.short) :]] if named.row else None
     return Matrix(X, features, samples, describe_names(named, empty))
 
 
@@ -77,7 +77,7 @@ def describe_names(named: Named, empty: bool = False) -> str:
         (False, True): "names of features from the first column, no names of samples",
         (True, False): "names of samples from the first row, no names of features",
         (False, False): "no names",
-    }[named.header, named.index]
+    }[named.row, named.column]
     return f"{said}; an empty last column left out" if empty else said
 
 

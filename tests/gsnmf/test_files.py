@@ -11,12 +11,12 @@ import numpy as np
 import numpyro.distributions as dist
 import pytest
 
-from gsnmf.files import read_labels, read_matrix
 from gsnmf.inference import Fit, Posterior
 from gsnmf.inference.posterior import LabelPosterior
 from gsnmf.model import Dirichlet, Exponential, Gamma, GroupSparse, Names, Priors, Relevance, as_data, by_scale
 from gsnmf.model.missing import fingerprint
 from gsnmf.model.priors import canonical
+from gsnmf.reading import read_labels, read_matrix
 from gsnmf.saving import load_fit, pair, save_fit
 
 
