@@ -203,7 +203,7 @@ def _proportions(T: Gamma) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
 
 def _write(adata: Any, key: str, fit: Fit, data: Data, genes: NDArray[np.intp], asked: dict[str, Any]) -> None:
     """Write a fit into an AnnData, in types that h5ad files hold."""
-    q = fit.posterior
+    q: Any = fit.posterior
     K = np.shape(q.T.mean)[1]
     adata.obsm[f"X_{key}"] = np.asarray(q.V.mean).T
     for name, values in ((key, q.T.mean), (f"{key}_shape", q.T.a), (f"{key}_scale", q.T.b)):

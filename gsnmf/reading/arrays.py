@@ -98,11 +98,21 @@ def _read_sparse_npz(path: Path) -> Any:
                 return None
         read_arrays(path, ())  # for its checks
         X = scipy.sparse.load_npz(path)
-        if hasattr(X, "check_format"):
-            X.check_format()
-        return X
     except DAMAGED as error:
         raise ValueError(f"expected a sparse matrix in {path}; got {_words(error)}") from None
+    return require_consistent(X, path)
+
+
+def require_consistent(X: Any, path: Path) -> Any:
+    """Return a sparse matrix if its parts belong together, else raise."""
+    try:
+        if hasattr(X, "check_format"):
+            X.check_format()
+    except (ValueError, IndexError, TypeError):
+        raise ValueError(
+            f"expected a sparse matrix in {path}; got indices and row ends that do not belong together"
+        ) from None
+    return X
 
 
 def _check_claim(file: IO[bytes], size: int) -> None:
@@ -139,4 +149,9 @@ def _check_market(path: Path) -> None:
 
 
 def _words(error: BaseException) -> str:
+    """Return what is wrong with a file, in words that do not depend on the versions of libraries."""
+    if isinstance(error, zlib.error):
+        return "compressed data that are damaged"
+    if isinstance(error, RuntimeError) and "encrypted" in str(error):
+        return "an encrypted archive"
     return str(error) or type(error).__name__

@@ -5,6 +5,7 @@ Only h5py is needed (for .zarr, zarr); anndata is not.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
+from .arrays import require_consistent
 from .labels import require_shared
 from .matrix import Matrix, PathLike
 from .tenx import describe_genes, keep_genes
@@ -83,8 +85,7 @@ def read_hdf5(path: Path, *, key: str | None = None) -> Matrix:
             else:
                 rows = Rows(stored)
                 X = rows[:, np.arange(rows.shape[1])]
-            if scipy.sparse.issparse(X):
-                X.check_format()
+            X = require_consistent(X, path)
             if is_tenx(stored):
                 return _tenx(stored, X)
             features, samples = (names_of(group, axis, n) for axis, n in zip(("var", "obs"), X.shape, strict=True))
@@ -104,15 +105,16 @@ def open_group(path: Path) -> Any:
         try:
             return h5py.File(path, "r")
         except OSError as error:
-            raise ValueError(f"expected an HDF5 file in {path}; got {error}") from None
+            reason = os.strerror(error.errno) if error.errno else "another kind of file, or a damaged one"
+            raise ValueError(f"expected an HDF5 file in {path}; got {reason}") from None
     try:
         import zarr
     except ImportError:
         raise ValueError(f"expected the package zarr, to open {path} (pip install zarr); got none") from None
     try:
         return zarr.open(str(path), mode="r")
-    except Exception as error:  # zarr has classes of its own
-        raise ValueError(f"expected a zarr folder in {path}; got {' '.join(str(error).split())}") from None
+    except Exception:  # zarr has classes of its own
+        raise ValueError(f"expected a zarr folder in {path}; got another kind of folder, or a damaged one") from None
 
 
 def find_matrix(group: Any, key: str | None, path: Path, *, columns: bool = False) -> Any:

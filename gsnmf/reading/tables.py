@@ -104,8 +104,8 @@ def read_frame(path: Path) -> Any:
         return pd.read_parquet(path)
     except ImportError:
         raise ValueError(f"expected the package pyarrow, to read {path} (pip install pyarrow); got none") from None
-    except Exception as error:  # pyarrow has classes of its own
-        raise ValueError(f"expected a parquet file in {path}; got {' '.join(str(error).split())}") from None
+    except Exception:  # pyarrow has classes of its own
+        raise ValueError(f"expected a parquet file in {path}; got another kind of file, or a damaged one") from None
 
 
 def read_cells(path: Path) -> list[list[str]]:
@@ -153,6 +153,8 @@ def _find_names(path: Path, cells: list[list[str]], header: bool | None, index: 
         return Named(True, True)
     if header is None:
         header = _is_names(path, head[1:] if wide else head, "row", "header")
+        if not header and all(map(is_value, head)):
+            _is_names(path, head, "row", "header")
     if index is None:
         if header and wide and _is_corner(head):
             return Named(True, True)
