@@ -149,12 +149,12 @@ def check_kinds(labels: Iterable[Any]) -> None:
             f"expected labels of one sortable kind; got a mixture of text and numbers, {min(texts)!r} and "
             f"{min(numbers)!r}"
         )
-    written: dict[float, str] = {}
+    written: dict[str, str] = {}
     for text in sorted(text for text in texts if is_whole(text)):
-        if float(text) in written:
-            found = f"{written[float(text)]!r} and {text!r}"
+        first = written.setdefault(text.partition(".")[0], text)
+        if first != text:
+            found = f"{first!r} and {text!r}"
             raise ValueError(f"expected a label to be written in one way; got {found} (make them numbers)")
-        written[float(text)] = text
     words = sorted(text for text in texts if text.strip().lower() in MISSING)
     if words:
         warnings.warn(

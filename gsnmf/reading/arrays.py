@@ -6,7 +6,7 @@ import gzip
 import math
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -97,18 +97,18 @@ def _read_sparse_npz(path: Path) -> Any:
             if not {"format.npy", "shape.npy", "data.npy"} <= set(file.namelist()):
                 return None
         read_arrays(path, ())  # for its checks
-        X = scipy.sparse.load_npz(path)
     except DAMAGED as error:
         raise ValueError(f"expected a sparse matrix in {path}; got {_words(error)}") from None
-    return require_consistent(X, path)
+    return require_consistent(lambda: scipy.sparse.load_npz(path), path)
 
 
-def require_consistent(X: Any, path: Path) -> Any:
-    """Return a sparse matrix if its parts belong together, else raise."""
+def require_consistent(make: Callable[[], Any], path: Path) -> Any:
+    """Return the sparse matrix that a function makes if its parts belong together, else raise."""
     try:
+        X = make()
         if hasattr(X, "check_format"):
             X.check_format()
-    except (ValueError, IndexError, TypeError):
+    except DAMAGED:
         raise ValueError(
             f"expected a sparse matrix in {path}; got indices and row ends that do not belong together"
         ) from None

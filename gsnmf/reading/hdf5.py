@@ -81,11 +81,10 @@ def read_hdf5(path: Path, *, key: str | None = None) -> Matrix:
             if kind_of(stored) == "csc_matrix":
                 N, F = (int(n) for n in stored.attrs["shape"])
                 parts = tuple(stored[name][:] for name in ("data", "indices", "indptr"))
-                X: Any = scipy.sparse.csc_array(parts, shape=(N, F)).T
+                X: Any = require_consistent(lambda: scipy.sparse.csc_array(parts, shape=(N, F)), path).T
             else:
                 rows = Rows(stored)
-                X = rows[:, np.arange(rows.shape[1])]
-            X = require_consistent(X, path)
+                X = require_consistent(lambda: rows[:, np.arange(rows.shape[1])], path)
             if is_tenx(stored):
                 return _tenx(stored, X)
             features, samples = (names_of(group, axis, n) for axis, n in zip(("var", "obs"), X.shape, strict=True))

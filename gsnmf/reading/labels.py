@@ -18,6 +18,7 @@ from .words import is_missing
 
 SUFFIXES = (".npy", ".npz", ".csv", ".tsv", ".txt")
 HEADERS = ("label", "labels", "group", "groups", "class", "y")
+DIGITS = 19  # from here on, whole numbers are names: arrays of NumPy do not hold them
 SEPARATOR = ";"  # between the labels of a sample
 
 
@@ -66,7 +67,7 @@ def labels_of(cells: Sequence[str], path: PathLike) -> NDArray[Any]:
     known = {word for some in sets for word in some}
     if not known:
         raise ValueError(f"expected one label per line in {path}, some of them known; got {len(cells)} unlabelled")
-    whole = all(map(is_whole, known))
+    whole = all(is_whole(word) and len(word) < DIGITS for word in known)
     if not whole:
         check_kinds(known)
     labels = [[int(word.partition(".")[0]) if whole else word for word in dict.fromkeys(some)] for some in sets]

@@ -1,7 +1,7 @@
 """Bad input, and the one line that each gets: rows of a table, easily added to.
 
-A row has a name, the files it needs (text, bytes, or a function that writes to a path), the words of the command, and the
-message, all of it. {f} stands for the folder of the files.
+A row has a name, the files it needs (text, bytes, or a function that writes to a path), the words of the command, and
+the message, all of it. {f} stands for the folder of the files.
 """
 
 import gzip
@@ -19,7 +19,8 @@ X = "1,2,0\n3,4,5\n6,0,8\n"
 MARKET = "%%MatrixMarket matrix coordinate integer general\n"
 HEADER = "--header yes|no settles it (header= in read_matrix), and cells that are NA are missing"
 INDEX = "--index yes|no settles it (index= in read_matrix), and cells that are NA are missing"
-OWN = "expected a new file to write, or one that gsnmf wrote; got {f}/%s, which exists and is another's (--force replaces it)"
+OTHERS = "which exists and is another's (--force replaces it)"
+OWN = f"expected a new file to write, or one that gsnmf wrote; got {{f}}/%s, {OTHERS}"
 
 
 def claims(path):
@@ -107,7 +108,8 @@ BAD = [
      "argument --header: expected yes or no; got 'maybe' (see gsnmf fit --help)"),
     ("--header for an array", {"x.npy": lambda path: np.save(path, np.ones((2, 2)))},
      ["{f}/x.npy", *FIT, "--header", "no"], "expected header only for .csv and .tsv; got header=False for x.npy"),
-    ("--header no, though it has names", {"x.csv": "a,b\n1,2\n"}, ["{f}/x.csv", *FIT, "--header", "no", "--index", "no"],
+    ("--header no, though it has names", {"x.csv": "a,b\n1,2\n"},
+     ["{f}/x.csv", *FIT, "--header", "no", "--index", "no"],
      "expected a number in row 1, column 1 of {f}/x.csv; got 'a'"),
     ("only names of features", {"x.csv": "a\nb\n"}, ["{f}/x.csv", *FIT, "--index", "yes", "--header", "no"],
      "expected columns of numbers in {f}/x.csv; got only names of features"),
@@ -117,8 +119,8 @@ BAD = [
     ("a flipped byte", {"x.npz": flipped}, ["{f}/x.npz", *FIT],
      "expected a NumPy file of numbers or text in {f}/x.npz; got compressed data that are damaged"),
     ("a header that claims too much", {"x.npy": claims}, ["{f}/x.npy", *FIT],
-     "expected a NumPy file of numbers or text in {f}/x.npy; got a header that claims 100,000,000,000,000 values in 128 "
-     "bytes"),
+     "expected a NumPy file of numbers or text in {f}/x.npy; got a header that claims 100,000,000,000,000 values in "
+     "128 bytes"),
     ("MatrixMarket that claims too much", {"x.mtx": f"{MARKET}3 3 99999999999\n1 1 1\n"}, ["{f}/x.mtx", *FIT],
      "expected a sparse matrix in {f}/x.mtx; got a header that claims 99,999,999,999 entries in 71 bytes"),
     ("MatrixMarket that is too large", {"x.mtx": f"{MARKET}3000000000 3 1\n1 1 1\n"}, ["{f}/x.mtx", *FIT],
