@@ -6,6 +6,8 @@ Only h5py is needed (for .zarr, zarr); anndata is not.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -75,21 +77,18 @@ def read_hdf5(path: Path, *, key: str | None = None) -> Matrix:
         path: .h5ad, .h5, .hdf5, or a folder .zarr.
         key: the place of the matrix, such as "layers/counts"; "X" by default, or the only matrix.
     """
-    with Closing(open_group(path)) as group:
-        try:
-            stored = find_matrix(group, key, path, columns=True)
-            if kind_of(stored) == "csc_matrix":
-                N, F = (int(n) for n in stored.attrs["shape"])
-                parts = tuple(stored[name][:] for name in ("data", "indices", "indptr"))
-                X: Any = require_consistent(lambda: scipy.sparse.csc_array(parts, shape=(N, F)), path).T
-            else:
-                rows = Rows(stored)
-                X = require_consistent(lambda: rows[:, np.arange(rows.shape[1])], path)
-            if is_tenx(stored):
-                return _tenx(stored, X)
-            features, samples = (names_of(group, axis, n) for axis, n in zip(("var", "obs"), X.shape, strict=True))
-        except (OSError, KeyError, TypeError, IndexError, OverflowError, MemoryError) as error:
-            raise ValueError(f"expected a matrix in {path}; got {error or type(error).__name__}") from None
+    with opened(path) as group:
+        stored = find_matrix(group, key, path, columns=True)
+        if kind_of(stored) == "csc_matrix":
+            N, F = (int(n) for n in stored.attrs["shape"])
+            parts = tuple(stored[name][:] for name in ("data", "indices", "indptr"))
+            X: Any = require_consistent(lambda: scipy.sparse.csc_array(parts, shape=(N, F)), path).T
+        else:
+            rows = Rows(stored)
+            X = require_consistent(lambda: rows[:, np.arange(rows.shape[1])], path)
+        if is_tenx(stored):
+            return _tenx(stored, X)
+        features, samples = (names_of(group, axis, n) for axis, n in zip(("var", "obs"), X.shape, strict=True))
     how = "no names" if features is None and samples is None else "names of features from var, of samples from obs"
     return Matrix(X, features, samples, f"samples in rows; {how}", lambda column: read_column(path, column))
 
@@ -114,6 +113,22 @@ def open_group(path: Path) -> Any:
         return zarr.open(str(path), mode="r")
     except Exception:  # zarr has classes of its own
         raise ValueError(f"expected a zarr folder in {path}; got another kind of folder, or a damaged one") from None
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Any]:
+    """Open a file, and close it; raise ValueError for whatever h5py or zarr raise of a damaged one."""
+    group = open_group(path)
+    try:
+        yield group
+    except Exception as error:
+        if isinstance(error, ValueError) and str(error).startswith("expected"):
+            raise  # a sentence of our own
+        said = " ".join(str(error).split()) or type(error).__name__
+        raise ValueError(f"expected a matrix with names in {path}; got {said}") from None
+    finally:
+        if hasattr(group, "close"):
+            group.close()
 
 
 def find_matrix(group: Any, key: str | None, path: Path, *, columns: bool = False) -> Any:
@@ -177,7 +192,7 @@ def read_column(path: PathLike, column: str) -> NDArray[Any]:
         path: .h5ad or .zarr.
         column: its name.
     """
-    with Closing(open_group(Path(path))) as group:
+    with opened(Path(path)) as group:
         obs = group.get("obs")
         if obs is None or column not in obs:
             index = None if obs is None else str(obs.attrs.get("_index", "_index"))
@@ -247,17 +262,3 @@ def _check_compressed(stored: Any, indptr: NDArray[np.int64], num_rows: int) -> 
             f"expected compressed rows of {num_rows} samples; got {len(indptr)} row ends for {length} values that do "
             "not belong together"
         )
-
-
-class Closing:
-    """Close a file at the end if it can be closed; zarr's groups need not be."""
-
-    def __init__(self, group: Any) -> None:
-        self.group = group
-
-    def __enter__(self) -> Any:
-        return self.group
-
-    def __exit__(self, *_: object) -> None:
-        if hasattr(self.group, "close"):
-            self.group.close()

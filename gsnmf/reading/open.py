@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 
 from ..model.data import Data, as_data
 from .annotated import read_genes, read_obs, read_var
-from .arrays import read_array_file, read_market
+from .arrays import read_array_file
 from .counts import warn_unless_counts
 from .hdf5 import SUFFIXES as HDF5
 from .hdf5 import read_hdf5
 from .labels import SUFFIXES as LABEL_SUFFIXES
 from .labels import read_labels
+from .market import read_market
 from .matrix import Matrix, PathLike
 from .tables import read_parquet, read_table
 from .tenx import is_tenx_folder, read_tenx_folder

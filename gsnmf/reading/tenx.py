@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import read_sparse_text
+from .market import read_sparse_text
 from .matrix import Matrix
 
 GENES = "Gene Expression"  # the type of features that are kept if there are others

@@ -29,6 +29,11 @@ def claims(path):
         np.lib.format.write_array_header_1_0(file, {"descr": "<f8", "fortran_order": False, "shape": (10**7, 10**7)})
 
 
+def broken_header(path):
+    np.save(path, np.ones((2, 2)))
+    path.write_bytes(path.read_bytes().replace(b"}", b" "))
+
+
 def flipped(path):
     """A compressed .npz with a byte of its data changed."""
     np.savez_compressed(path, X=np.arange(4000.0).reshape(40, 100))
@@ -125,6 +130,10 @@ BAD = [
      "expected a sparse matrix in {f}/x.mtx; got a header that claims 99,999,999,999 entries in 71 bytes"),
     ("MatrixMarket that is too large", {"x.mtx": f"{MARKET}3000000000 3 1\n1 1 1\n"}, ["{f}/x.mtx", *FIT],
      "expected a sparse matrix in {f}/x.mtx; got a header that claims 3,000,000,000 × 3, more than 2³¹ along an axis"),
+    ("a line of MatrixMarket that ends SciPy's process", {"x.mtx": f"{MARKET}2 2 2\n1 1 1\n2 2 1e\n"},
+     ["{f}/x.mtx", *FIT], "expected a sparse matrix in {f}/x.mtx; got '2 2 1e' in line 4"),
+    ("MatrixMarket without its first line", {"x.mtx": "2 2 1\n1 1 1\n"}, ["{f}/x.mtx", *FIT],
+     "expected a sparse matrix in {f}/x.mtx; got a first line '2 2 1'"),
     ("packed MatrixMarket that claims too much", {"x.mtx.gz": packed}, ["{f}/x.mtx.gz", *FIT],
      "expected a sparse matrix in {f}/x.mtx.gz; got a header that claims 900,000 entries in 78 bytes"),
     ("an encrypted .npz", {"x.npz": secret}, ["{f}/x.npz", *FIT],
@@ -139,6 +148,8 @@ BAD = [
      "expected one matrix in {f}/x.h5, or the one called X; got a, b"),
     ("a place that is not in the file", {"x.h5ad": hdf5(X=np.ones((2, 2)))}, ["{f}/x.h5ad", *FIT, "--key", "layers/c"],
      "expected 'layers/c' in {f}/x.h5ad; got X"),
+    ("an .npy with a damaged header", {"x.npy": broken_header}, ["{f}/x.npy", *FIT],
+     "expected a NumPy file of numbers or text in {f}/x.npy; got a header that is damaged"),
     ("text in HDF5", {"x.h5": hdf5(X=[[b"a"]])}, ["{f}/x.h5", *FIT],
      "expected a matrix of real numbers in {f}/x.h5; got object of shape (1, 1)"),
     ("rows that do not belong together", {"x.h5ad": scattered}, ["{f}/x.h5ad", *FIT],
