@@ -164,7 +164,7 @@ def index_labels(labels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
         check_classification_targets(labels)
         classes, index = np.unique(labels, return_inverse=True)
     except TypeError as error:
-        raise ValueError(f"expected labels of one sortable type; got a mixture: {error}") from None
+        raise ValueError(f"expected labels of one sortable kind; got a mixture: {error}") from None
     return classes, index
 
 

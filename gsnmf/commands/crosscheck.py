@@ -8,6 +8,7 @@ from typing import Any
 
 from .inputs import FILES, announce
 from .options import add_problem, check_folder, check_problem, read_problem, seed
+from .outputs import check_outputs
 
 CROSSCHECK_EXAMPLE = "  gsnmf crosscheck --out crosscheck --seed 1"
 CROSSCHECK_EXAMPLES = f"""examples:
@@ -61,6 +62,8 @@ def add_crosscheck(commands: Any, **common: Any) -> None:
 
 def _crosscheck(arguments: argparse.Namespace) -> int:
     check_folder(arguments.out)
+    written = (arguments.out / f"crosscheck.{suffix}" for suffix in ("csv", "json"))
+    check_outputs(written, (arguments.file, arguments.labels), force=True)
     check_problem(arguments)
     from ..crosscheck.run import check_sizes, run_crosscheck
     from ..inference.defaults import LAM_START
