@@ -10,7 +10,7 @@ import gzip
 import math
 import re
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, BinaryIO
 
 import scipy.io
 import scipy.sparse
@@ -42,7 +42,7 @@ def read_sparse_text(path: Path) -> Any:
     return require_real(found if scipy.sparse.issparse(found) else scipy.sparse.csr_array(found), path)
 
 
-def check_market(file: IO[bytes], path: Path) -> None:
+def check_market(file: BinaryIO | gzip.GzipFile, path: Path) -> None:
     """Raise if a header claims more than the file has room for, or a line does not have the form that it states.
 
     Args:
