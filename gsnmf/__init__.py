@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from .comparison import Choice, choose_rank, compare, plot_comparison, plot_rank_choice
     from .drawing.sensitivity import sensitivity_plot, sensitivity_table
     from .estimator import GroupSparseNMF
+    from .reading import load_data
     from .reporting import report
 
 __version__ = "0.1.0"
@@ -20,6 +21,7 @@ __all__ = [
     "__version__",
     "choose_rank",
     "compare",
+    "load_data",
     "plot_comparison",
     "plot_rank_choice",
     "report",
@@ -32,6 +34,7 @@ _WHERE = {
     "Choice": "comparison",
     "choose_rank": "comparison",
     "compare": "comparison",
+    "load_data": "reading",
     "plot_comparison": "comparison",
     "plot_rank_choice": "comparison",
     "report": "reporting",

@@ -14,9 +14,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from .files import PathLike
 from .inference.engine import Snapshot
 from .model import Data
+from .reading import PathLike
 from .writing import write_whole
 
 FORMAT, FORMAT_VERSION = "gsnmf-checkpoint", 1

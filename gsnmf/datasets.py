@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .files import PathLike, read_arrays, read_images
+from .reading import PathLike, read_arrays, read_images
 
 FACES = "pip install 'gsnmf[faces]'"
 

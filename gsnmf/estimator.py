@@ -32,6 +32,7 @@ from .inference.results import divergence
 from .intervals import PROB, REFINING, largest_features, profiles, proportion_intervals, proportions, rows_of
 from .model import Priors, as_data
 from .model.defaults import A_T, B_T, PER_GROUP, PRIOR, SCALE
+from .model.labels import warn_of_single_samples
 from .model.units import unit_of
 
 READING = {"dtype": np.float64, "ensure_all_finite": "allow-nan", "accept_sparse": "csr"}
@@ -433,6 +434,8 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
             self.classes_, known = parameters.index_labels(parameters.read_known(y, unlabelled))
             index = np.full(len(unlabelled), -1)
             index[~unlabelled] = known
+        if index is not None:
+            warn_of_single_samples(len(self.classes_), int((index >= 0).sum()))
         parameters.check_nonnegative(matrix)
         self.unit_ = 1.0 if self.counts is None else unit_of(matrix, self.counts)
         return self._turned(matrix), index

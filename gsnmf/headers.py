@@ -10,7 +10,7 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from .files import PathLike
+from .reading import PathLike
 
 NAMES = ("X.npy", "labels.npy", "y.npy")  # arrays that are read of several in an .npz
 HDF5 = (".h5ad", ".h5", ".hdf5")

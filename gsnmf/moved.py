@@ -19,6 +19,7 @@ MOVED = {
     "crosscheck_plots": "crosscheck.plots",
     "crosscheck_report": "crosscheck.report",
     "demo_labels": "demo.unlabelled",
+    "files": "reading",
     "invariants": "crosscheck.invariants",
     "montage": "drawing.montage",
     "parameters": "classification.parameters",

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from .files import Matrix, PathLike, read_matrix
 from .headers import read_header
+from .reading import Matrix, PathLike, read_matrix
 from .streams import LAZY, Rows, open_matrix, read_names
 
 SUFFIXES = (".npy", ".npz", ".csv", ".tsv", ".mtx", ".mtx.gz", ".h5ad", ".h5", ".hdf5")

@@ -16,7 +16,6 @@ import numpyro.distributions as dist
 from numpy.typing import NDArray
 
 from . import __version__
-from .files import PathLike
 from .images.preprocessing import pixels_of
 from .inference import Fit, Posterior
 from .inference.families import Correlated, LogNormal, Point
@@ -24,8 +23,9 @@ from .inference.posterior import LabelledPosterior, LabelPosterior, StreamState
 from .inference.results import priors_of
 from .model import Data, Exponential, Gamma, GroupSparse, HeldOut, Labels, Names, Priors, Relevance
 from .model.compressed import Compressed, Places, is_sparse
-from .writing import write_whole
 from .model.indexed import Indexed
+from .reading import PathLike
+from .writing import write_whole
 
 # 2: the kind of bound, and factors other than Gammas; 3: more priors; 4: the data, and the shape of images;
 # 5: sparse X, and the state of a stream; 6: one checksum over both files

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import jax
@@ -121,12 +123,14 @@ def as_data(
         X: features × samples, real, finite, nonnegative; counts or not. Columns are samples. Arrays stay where and
             in the precision they are; every algorithm reads them in the precision that JAX is set to. NaN are
             missing entries, and so are entries that a NumPy masked array hides. Or a sparse matrix of SciPy, in any
-            format, whose entries that are not stored are observed zeros; it is never made dense.
+            format, whose entries that are not stored are observed zeros; it is never made dense. Or an AnnData, whose
+            X is turned, with its names; or the path of a file, read as by `gsnmf.load_data`.
         groups: one label per column of X, any sortable kind (numbers, strings); groups are ordered as sorted
             labels. A sample whose label is None or NaN is unlabelled, and its label is learned. A multi-label sample
             has a set or list of labels, whose rates λ it averages. Or a matrix of 0 and 1, samples × groups, whose
             columns are named by group_names, or 0, 1, ...; a sample without a 1 is unlabelled. Lists of 0 and 1 of
-            one length are rows of this matrix. None for a model without groups.
+            one length are rows of this matrix. With an AnnData or a path, also the name of a column of obs. None for a
+            model without groups.
         label_prior: the prior of the labels of unlabelled samples: weights, one per group or samples × groups (the
             paper's U; rows of labelled samples are ignored); or a `Dirichlet`. By default all groups are equally
             likely.
@@ -150,6 +154,11 @@ def as_data(
     Compressed(2 features × 3 samples, 4 nonzero entries)
     """
     require_own_threads()
+    if isinstance(X, (str, os.PathLike)) or (hasattr(X, "obs_names") and hasattr(X, "var_names")):
+        # Files and AnnData are read by the package's readers: the only place where this folder needs them.
+        X, groups, features, samples = import_module("gsnmf.reading").read_source(X, groups)
+        feature_names = features if feature_names is None else feature_names
+        sample_names = samples if sample_names is None else sample_names
     if hasattr(X, "columns") and hasattr(X, "index"):
         feature_names = X.index if feature_names is None else feature_names
         sample_names = X.columns if sample_names is None else sample_names

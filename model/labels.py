@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +15,8 @@ from .indexed import Indexed, as_membership
 from .types import Array
 
 SEVERAL = (set, frozenset, list, tuple)
+MISSING = frozenset(("", "na", "nan", "-nan", "n/a", "#n/a", "#na", "<na>", "null", "none"))  # in files of text
+MANY = 20  # labelled samples, from which a label for each of them is suspicious
 
 
 class Dirichlet(NamedTuple):
@@ -101,10 +105,14 @@ def _sets(groups: Any, shape: tuple[int, int], group_names: Sequence[Any] | None
         if len(some) > 1 and any(pd.isna(label) for label in some):
             raise ValueError(f"expected known labels in a set of several; got {labels[t]!r} for sample {t}")
     sets = [[label for label in some if not pd.isna(label)] for some in sets]
+    distinct = {label for some in sets for label in some}
+    check_kinds(distinct)
     try:
-        levels = sorted({label for some in sets for label in some})
+        levels = sorted(distinct)
     except TypeError as error:
         raise ValueError(f"expected labels of one sortable kind; got a mixture ({error})") from None
+    if group_names is None:
+        warn_of_single_samples(len(levels), sum(map(bool, sets)))
     if group_names is not None:
         levels = _distinct(group_names)
         named = set(levels)
@@ -116,6 +124,60 @@ def _sets(groups: Any, shape: tuple[int, int], group_names: Sequence[Any] | None
             f"expected a known label, or group_names; got {len(sets)} unlabelled samples and group_names=None"
         )
     return sets, levels
+
+
+def is_whole(text: str) -> bool:
+    """Return whether text is a whole number, with or without a point: 1 and 1.0 are, 007 and 1e3 are names.
+
+    >>> [is_whole(text) for text in ("1", "-1.0", "007", "1.5")]
+    [True, True, False, False]
+    """
+    return re.fullmatch(r"-?(0|[1-9]\d*)(\.0*)?", text, re.ASCII) is not None
+
+
+def check_kinds(labels: Iterable[Any]) -> None:
+    """Raise if labels are text and numbers, or text that states one number in two ways; warn of words for missing ones.
+
+    Args:
+        labels: distinct known labels.
+
+    >>> check_kinds({1, 2.0}), check_kinds({"a", "1"})
+    (None, None)
+    """
+    labels = list(labels)
+    texts = [label for label in labels if isinstance(label, str)]
+    numbers = [label for label in labels if isinstance(label, (int, float, np.number))]
+    if texts and numbers:
+        raise ValueError(
+            f"expected labels of one sortable kind; got a mixture of text and numbers, {min(texts)!r} and "
+            f"{min(numbers)!r}"
+        )
+    written: dict[str, str] = {}
+    for text in sorted(text for text in texts if is_whole(text)):
+        first = written.setdefault(text.partition(".")[0], text)
+        if first != text:
+            found = f"{first!r} and {text!r}"
+            raise ValueError(f"expected a label to be written in one way; got {found} (make them numbers)")
+    words = sorted(text for text in texts if text.strip().lower() in MISSING)
+    if words:
+        warnings.warn(
+            f"the label {words[0]!r} is text and counts as a group; unlabelled samples have None or NaN", stacklevel=2
+        )
+
+
+def warn_of_single_samples(num_groups: int, num_labelled: int) -> None:
+    """Warn if there are as many groups as labelled samples, from 20 samples on.
+
+    Args:
+        num_groups: distinct labels.
+        num_labelled: samples with a label.
+    """
+    if num_groups >= num_labelled >= MANY:
+        warnings.warn(
+            f"{num_groups} groups for {num_labelled} labelled samples: labels should be shared by several samples "
+            "(are these names of samples, or measurements?)",
+            stacklevel=2,
+        )
 
 
 def _is_matrix(labels: list[Any]) -> bool:

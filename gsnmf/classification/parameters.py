@@ -19,6 +19,7 @@ from ..inference.starts import METHODS
 from ..model import Priors
 from ..model.checks import whole
 from ..model.defaults import SHAPES
+from ..model.labels import check_kinds
 from ..model.priors import is_grouped
 from .projection import COMBINED
 from .restarts import Recipe
@@ -120,6 +121,7 @@ def find_unlabelled(y: ArrayLike, marker: Any) -> NDArray[np.bool_]:
         raise ValueError(f"expected one label per sample ({SEVERAL}); got {several[0]!r}")
     unlabelled: NDArray[np.bool_] = np.array([pd.isna(label) for label in labels], bool)
     known: set[Any] = {label for label, none in zip(labels, unlabelled, strict=True) if not none}
+    check_kinds(known if marker is None else {label for label in known if label != marker})
     if isinstance(marker, str) and marker == "auto":
         numbers = all(isinstance(label, Real) and not isinstance(label, (bool, np.bool)) for label in known)
         others = known - {-1}
@@ -162,7 +164,7 @@ def index_labels(labels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
         check_classification_targets(labels)
         classes, index = np.unique(labels, return_inverse=True)
     except TypeError as error:
-        raise ValueError(f"expected labels of one sortable type; got a mixture: {error}") from None
+        raise ValueError(f"expected labels of one sortable kind; got a mixture: {error}") from None
     return classes, index
 
 

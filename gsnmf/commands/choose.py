@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .inputs import FILES, announce
 from .options import (
-    FILES,
     add_problem,
     add_run,
     check_folder,
@@ -18,6 +18,7 @@ from .options import (
     run_options,
     seed,
 )
+from .outputs import add_force, check_outputs
 
 if TYPE_CHECKING:
     from ..comparison.ranks import Choice
@@ -65,11 +66,14 @@ def add_choose(commands: Any, **common: Any) -> None:
         help="fits per rank and split; the best is kept (default: 3)",
     )
     add_run(choose)
+    add_force(choose)
     choose.add_argument("--seed", type=seed, default=0, metavar="N", help="random seed (default: 0)")
 
 
 def _choose(arguments: argparse.Namespace) -> int:
     check_folder(arguments.out)
+    table, picture = (arguments.out / name for name in ("ranks.csv", "ranks.png"))
+    check_outputs((table, picture), (arguments.file, arguments.labels), force=arguments.force)
     arguments.rank = arguments.ranks[0]
     check_problem(arguments)
     data, _, _ = read_problem(arguments)
@@ -78,6 +82,7 @@ def _choose(arguments: argparse.Namespace) -> int:
     from ..drawing.axes import save
     from ..writing import write_whole
 
+    announce(arguments)
     choice = choose_rank(
         data,
         arguments.ranks,
@@ -88,8 +93,8 @@ def _choose(arguments: argparse.Namespace) -> int:
         seed=arguments.seed,
         **run_options(arguments),
     )
-    write_whole({arguments.out / "ranks.csv": choice.table.to_csv().encode()})
-    save(plot_rank_choice(choice), arguments.out / "ranks.png")
+    write_whole({table: choice.table.to_csv().encode()})
+    save(plot_rank_choice(choice), picture)
     print(describe_choice(choice))
     print(f"\nSaved in {arguments.out}: ranks.csv, ranks.png")
     if not choice.complete:

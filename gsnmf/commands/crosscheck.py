@@ -6,7 +6,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from .options import FILES, add_problem, check_folder, check_problem, read_problem, seed
+from .inputs import FILES, announce
+from .options import add_problem, check_folder, check_problem, read_problem, seed
+from .outputs import check_outputs
 
 CROSSCHECK_EXAMPLE = "  gsnmf crosscheck --out crosscheck --seed 1"
 CROSSCHECK_EXAMPLES = f"""examples:
@@ -60,6 +62,8 @@ def add_crosscheck(commands: Any, **common: Any) -> None:
 
 def _crosscheck(arguments: argparse.Namespace) -> int:
     check_folder(arguments.out)
+    written = (arguments.out / f"crosscheck.{suffix}" for suffix in ("csv", "json"))
+    check_outputs(written, (arguments.file, arguments.labels), force=True)
     check_problem(arguments)
     from ..crosscheck.run import check_sizes, run_crosscheck
     from ..inference.defaults import LAM_START
@@ -67,5 +71,6 @@ def _crosscheck(arguments: argparse.Namespace) -> int:
     check_sizes(arguments.draws, arguments.chains)
     problem = None if arguments.file is None else read_problem(arguments)
     options = {name: getattr(arguments, name) for name in ("seed", "draws", "chains", "init")}  # init: its own default
+    announce(arguments)
     run_crosscheck(arguments.out, problem, lam_start=arguments.lam_start or LAM_START, **options)
     return 0

@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .inputs import FILES, announce
 from .options import (
-    FILES,
     add_problem,
     add_run,
     check_folder,
@@ -20,6 +20,7 @@ from .options import (
     run_options,
     seed,
 )
+from .outputs import add_force, check_outputs
 from .processes import add_distributed, check_distributed, in_processes, read_own_part
 from .stream import add_stream, check_stream, run_stream
 
@@ -32,7 +33,9 @@ FIT_EXAMPLES = f"""examples:
 {FIT_EXAMPLE}
   gsnmf fit counts.csv --rank 10 --out counts_fit.npz
   gsnmf fit counts.csv --labels types.txt --common 2 --seeds markers.gmt --out seeded_fit.npz
-  gsnmf fit cells.h5ad --stream --labels cell_type --out cells_fit.npz
+  gsnmf fit cells.h5ad --key layers/counts --labels obs:cell_type --out cells_fit.npz
+  gsnmf fit documents.csv --text body --labels obs:topic --out documents_fit.npz
+  gsnmf fit cells.h5ad --stream --labels obs:cell_type --out cells_fit.npz
 
 {FILES}
 The fit is saved as two files, .npz for the arrays and .json for the rest, together with the data unless --without-data
@@ -82,6 +85,7 @@ def add_fit(commands: Any, **common: Any) -> None:
         "--image-shape", type=image_shape, metavar="HxW", help="samples are images: pictures and reports draw them"
     )
     add_stream(fit)
+    add_force(fit)
     fit.add_argument("--without-data", action="store_true", help="save only the fit; a report then needs the data")
 
 
@@ -92,9 +96,11 @@ def _fit(arguments: argparse.Namespace) -> int:
     check_folder(npz.parent)
     if npz.is_dir():
         raise ValueError(f"expected --out to name a file; got the folder {npz}")
-    for given in (arguments.file, arguments.labels, arguments.seeds):
-        if given is not None and given.resolve() in (npz.resolve(), npz.with_suffix(".json").resolve()):
-            raise ValueError(f"expected --out to name a file other than the input; got {given} for both")
+    written = [npz, npz.with_suffix(".json"), npz.with_suffix(".checkpoint.npz")]
+    check_outputs(written[:2], (arguments.file, arguments.labels, arguments.seeds), force=arguments.force)
+    check_outputs(
+        written[2:], (arguments.file, arguments.labels, arguments.seeds), force=True
+    )  # its own reader refuses other files
     check_problem(arguments)
     check_distributed(arguments)
     if not 0 <= arguments.checkpoint_every < math.inf:
@@ -105,7 +111,14 @@ def _fit(arguments: argparse.Namespace) -> int:
     if arguments.stream:
         return run_stream(arguments, npz)
     if arguments.plots is not None:
+        from ..drawing.plots import FIGURES
+
         check_folder(arguments.plots)
+        check_outputs(
+            (arguments.plots / f"{name}.png" for name in FIGURES),
+            (arguments.file, arguments.labels),
+            force=arguments.force,
+        )
     checkpoint = npz.with_suffix(".checkpoint.npz")
     if arguments.distributed:
         return in_processes(arguments, checkpoint, lambda: _fit_and_save(arguments, npz, checkpoint))
@@ -127,6 +140,7 @@ def _fit_and_save(arguments: argparse.Namespace, npz: Path, checkpoint: Path) ->
     cavi.check_options(options["max_steps"], options["tol"])
     planned = plan(data, rank).check()
     if jax.process_index() == 0:
+        announce(arguments)
         print(f"gsnmf: {planned}", file=sys.stderr)
     begin = time.perf_counter()
     fit, interrupted = _run(arguments, data, priors, rank, checkpoint)

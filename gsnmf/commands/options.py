@@ -8,15 +8,11 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .inputs import READING, add_reading, read_data
+
 if TYPE_CHECKING:
     from ..model import Data, Priors
 
-FILES = """\
-FILE holds a matrix, features × samples: .npy, .npz (one array, or the one called X), .csv or .tsv. In the last two, the
-first row and column may name samples and features. Sparse matrices, which stay sparse, are .mtx, .mtx.gz, or .npz by
-scipy.sparse.save_npz. Labels are .npy, .npz, or text with one label per line, which may
-begin with a line that says label, group or class. NaN, empty cells and NA stand for missing entries and for unlabelled
-samples, whose labels are learned; at the end of a file of labels write NA, as trailing empty lines are ignored."""
 # An option that is left out stays None, and then the library's own default holds (gsnmf.model.defaults,
 # gsnmf.inference.defaults). Help texts repeat these numbers, as help must not wait for the library to be imported.
 GROUP_OPTIONS = ("per_group", "common", "prior", "small", "large", "scale", "init", "lam_start")
@@ -40,14 +36,17 @@ def add_problem(
         init: the command's default initialisation of T and V, for the help.
         several: whether the command takes several numbers of components to compare.
     """
-    shape = "features × samples: npy, npz, csv, tsv or mtx"
+    shape = "a matrix: npy, npz, csv, tsv, mtx, parquet, h5ad, h5, or a folder of 10x"
     if optional:
         parser.add_argument(
             "file", type=Path, nargs="?", metavar="FILE", help=f"{shape} (default: a draw from the model)"
         )
     else:
         parser.add_argument("file", type=Path, metavar="FILE", help=shape)
-    parser.add_argument("--labels", type=Path, metavar="FILE", help="one label per sample: npy, npz, csv, tsv or txt")
+    parser.add_argument(
+        "--labels", type=Path, metavar="FILE", help="one label per sample: npy, npz, csv, tsv, txt, or obs:COLUMN"
+    )
+    add_reading(parser)
     if several:
         help_ = "numbers of components to try: FROM:TO, FROM:TO:STEP, or a list as in 2,4,8"
         parser.add_argument("--ranks", type=ranks, required=True, metavar="K", help=help_)
@@ -104,7 +103,7 @@ def check_problem(arguments: argparse.Namespace) -> None:
     """Raise ValueError for options that contradict each other or would have no effect."""
     grouped = list(given(arguments, *GROUP_OPTIONS))
     if arguments.file is None:
-        without = [*given(arguments, "labels", "rank", *DICTIONARY_OPTIONS, *SEED_OPTIONS), *grouped]
+        without = [*given(arguments, "labels", "rank", *DICTIONARY_OPTIONS, *SEED_OPTIONS, *READING), *grouped]
         if without:
             raise ValueError(f"expected FILE with --{without[0].replace('_', '-')}; got none")
     elif arguments.labels is None and grouped:
@@ -124,14 +123,10 @@ def check_problem(arguments: argparse.Namespace) -> None:
 
 def read_problem(arguments: argparse.Namespace) -> tuple[Data, Priors, int]:
     """Read the data and build the priors; return both, checked against each other, and the rank."""
-    from ..files import read_labels, read_matrix
-    from ..model import as_data
     from ..model.problem import Problem
 
     check_files(arguments)
-    X, features, samples = read_matrix(arguments.file)
-    labels = None if arguments.labels is None else read_labels(arguments.labels)
-    data = as_data(X, labels, feature_names=features, sample_names=samples)
+    data = read_data(arguments, arguments.file)
     priors = make_priors(arguments, data, arguments.rank)
     return data, priors, Problem(data, priors, arguments.rank).rank
 

@@ -7,7 +7,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .options import check_folder, image_shape
+from .inputs import READING, add_reading, announce, read_data
+from .options import check_folder, given, image_shape
+from .outputs import add_force, check_outputs
 
 if TYPE_CHECKING:
     from ..model import Data
@@ -41,11 +43,13 @@ def add_report(commands: Any, **common: Any) -> None:
     report.add_argument("fit", type=Path, metavar="FIT", help="a fit saved by gsnmf fit")
     report.add_argument("--out", type=Path, metavar="FILE", help="file of the page (default: FIT with .html)")
     report.add_argument("--data", type=Path, metavar="FILE", help="the data, if they were not saved with the fit")
-    report.add_argument("--labels", type=Path, metavar="FILE", help="with --data: one label per sample")
+    report.add_argument("--labels", type=Path, metavar="FILE", help="with --data: one label per sample, or obs:COLUMN")
     report.add_argument("--image-shape", type=image_shape, metavar="HxW", help="samples are images of this size")
     report.add_argument(
         "--image-mask", type=Path, metavar="FILE", help="npy, npz or csv, height × width: 1 at pixels that are features"
     )
+    add_reading(report)
+    add_force(report)
     report.add_argument("--title", help="title of the page (default: the name of FIT)")
     report.add_argument(
         "--khat", action="store_true", help="also draw from the posterior to estimate k̂, which takes longer"
@@ -59,8 +63,8 @@ def add_report(commands: Any, **common: Any) -> None:
 
 
 def _report(arguments: argparse.Namespace) -> int:
-    if arguments.labels is not None and arguments.data is None:
-        raise ValueError("expected --data with --labels; got none")
+    for name in given(arguments, "labels", *READING) if arguments.data is None else ():
+        raise ValueError(f"expected --data with --{name.replace('_', '-')}; got none")
     if arguments.image_shape is not None and arguments.image_mask is not None:
         raise ValueError("expected --image-shape or --image-mask; got both")
     from ..saving import load_fit, pair
@@ -70,6 +74,7 @@ def _report(arguments: argparse.Namespace) -> int:
     if out.is_dir() or out.resolve() in (npz.resolve(), text.resolve()):
         raise ValueError(f"expected --out to name a file other than the fit's own files; got {out}")
     check_folder(out.parent)
+    check_outputs([out], (arguments.data, arguments.labels, arguments.image_mask, npz, text), force=arguments.force)
     saved = load_fit(arguments.fit)
     data = _data(arguments, saved)
     shape = _shape(arguments, saved)
@@ -100,27 +105,25 @@ def _data(arguments: argparse.Namespace, saved: Saved) -> Data:
         if saved.data is None:
             raise ValueError(f"expected --data FILE, as {arguments.fit} was saved without its data; got none")
         return saved.data
-    from ..files import read_labels, read_matrix
-    from ..model import as_data
+    from ..model import Names
 
-    X = read_matrix(arguments.data).X
-    groups = None if arguments.labels is None else read_labels(arguments.labels)
-    if groups is None and len(saved.names.group):
+    if arguments.labels is None and len(saved.names.group):
         raise ValueError("expected --labels with --data, as this fit was made with labels; got none")
-    if X.shape != (len(saved.names.feature), len(saved.names.sample)):
-        raise ValueError(
-            f"expected --data of {len(saved.names.feature)} features × {len(saved.names.sample)} samples; got {X.shape}"
-        )
-    names = {f"{axis}_names": getattr(saved.names, axis).tolist() for axis in ("feature", "sample")}
-    known = saved.names.group.tolist() if groups is not None and len(saved.names.group) else None
-    return as_data(X, groups, group_names=known, **names)
+    known = saved.names.group.tolist() if len(saved.names.group) else None
+    data = read_data(arguments, arguments.data, group_names=known)
+    own = len(saved.names.feature), len(saved.names.sample)
+    if data.matrix.shape != own:
+        raise ValueError(f"expected --data of {own[0]} features × {own[1]} samples; got {data.matrix.shape}")
+    announce(arguments)
+    names = (saved.names.feature, saved.names.sample, data.names.group)
+    return data._replace(names=Names(*(axis.tolist() for axis in names)))
 
 
 def _shape(arguments: argparse.Namespace, saved: Saved) -> Any:
     """Return the image shape from the options, else as it was saved."""
     if arguments.image_mask is None:
         return saved.pixels if arguments.image_shape is None else arguments.image_shape
-    from ..files import read_matrix
+    from ..reading import read_matrix
 
     mask = read_matrix(arguments.image_mask).X
     if not ((mask == 0) | (mask == 1)).all():

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 PASSES = 4  # over the samples; docs/scaling.md shows how far they go
 EVERY = 60.0  # seconds between checkpoints
-UNUSED = ("seeds", "strength", "plots", "image_shape", "learn_dictionary", "learn_coefficients", "max_steps", "tol")
+UNUSED = (
+    *("seeds", "strength", "plots", "image_shape", "learn_dictionary", "learn_coefficients"),
+    *("max_steps", "tol", "text"),
+)
 
 
 def add_stream(parser: argparse.ArgumentParser) -> None:
@@ -28,14 +31,13 @@ def add_stream(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--batch-size", type=int, metavar="N", help="samples of a batch (default: a 32nd of all, from 64 to 512)"
     )
-    group.add_argument("--key", metavar="NAME", help="matrix in a .h5ad, .h5 or .zarr file (default: X)")
     group.add_argument("--resume", action="store_true", help="go on from --out, saved by an interrupted stream")
 
 
 def check_stream(arguments: argparse.Namespace) -> None:
     """Raise for options that have no effect with --stream, or without it."""
     if not arguments.stream:
-        without = list(given(arguments, "passes", "batch_size", "key")) + ["resume"] * arguments.resume
+        without = list(given(arguments, "passes", "batch_size")) + ["resume"] * arguments.resume
         if without:
             raise ValueError(f"expected --stream with --{without[0].replace('_', '-')}; got none")
         return
@@ -89,13 +91,12 @@ def run_stream(arguments: argparse.Namespace, npz: Path) -> int:
 
 def labels_in(arguments: argparse.Namespace) -> Any:
     """Return the labels in a file, or in a column of AnnData's obs; None without."""
-    from ..files import read_labels
+    from ..reading import Matrix, read_columns
     from ..streams import read_column
 
-    if arguments.labels is None:
-        return None
-    inside = arguments.file.suffix.lower() in (".h5ad", ".zarr") and not arguments.labels.exists()
-    return read_column(arguments.file, str(arguments.labels)) if inside else read_labels(arguments.labels)
+    inside = arguments.file.suffix.lower() in (".h5ad", ".zarr")
+    column = (lambda name: read_column(arguments.file, name)) if inside else None
+    return read_columns(Matrix(None, None, None, column=column), arguments.file, arguments.labels)
 
 
 def _run(

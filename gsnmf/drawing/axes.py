@@ -28,7 +28,7 @@ def save(ax: Axes, path: Path) -> None:
     figure = ax.get_figure(root=True)
     if figure is None:
         raise ValueError("expected axes on a figure; got axes with figure=None, which were removed from theirs")
-    figure.savefig(path)
+    figure.savefig(path, metadata={"Software": "gsnmf"})  # by which commands know a picture of their own
 
 
 def name_ticks(ax: Axes, positions: NDArray[Any], names: Any, axis: str = "y", room: float | None = None) -> None:

@@ -157,6 +157,9 @@ def _rates_by_group(fit: Fit, data: Data) -> NDArray[np.float64] | None:
     return rates if data.num_groups and rates.shape == (np.shape(fit.posterior.T.mean)[1], data.num_groups) else None
 
 
+FIGURES = ("bound", "hinton_v", "hinton_lambda", "coefficients", "dictionary")
+
+
 def save_figures(folder: Path, fit: Fit, data: Data, image_shape: tuple[int, int] | None = None) -> list[Path]:
     """Write every picture that this fit allows as PNG files in `folder`; return their paths.
 

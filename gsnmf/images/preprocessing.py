@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..datasets import FACES, Dataset, load
-from ..files import PathLike
 from ..model.checks import whole
+from ..reading import PathLike
 
 
 class Images(NamedTuple):

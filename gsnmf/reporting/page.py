@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from ..files import PathLike
 from ..images.preprocessing import pixels_of
 from ..inference import Fit, psis
 from ..inference.results import priors_of, rank_of, require_own_data
 from ..model import Data, Priors
+from ..reading import PathLike
 from ..writing import write_whole
 from . import components, samples, sections
 from .charts import trace

@@ -13,7 +13,7 @@ from ...model.checks import whole
 from ...model.compressed import is_sparse
 from ...model.data import Data, as_data
 from ...model.indexed import on_host
-from ...model.labels import SEVERAL
+from ...model.labels import SEVERAL, check_kinds
 from ...model.metadata import Names
 from ...model.types import Array
 from ..starts import check_key
@@ -193,6 +193,7 @@ def read_levels(groups: Any, group_names: Sequence[Any] | None) -> tuple[np.ndar
     sets = [some if isinstance(some, SEVERAL) else [some] for some in labels.tolist()]
     counts = pd.Series([label for some in sets for label in some]).value_counts(dropna=False)
     known = counts[counts.index.notna()]
+    check_kinds(known.index)
     try:
         levels = sorted(known.index.tolist()) if group_names is None else list(group_names)
     except TypeError as error:

@@ -284,11 +284,11 @@ def test_parameters_that_change_after_fit_are_checked():
     [
         (np.array([None] * 36, object), "expected at least one labelled sample, or y=None"),
         (np.full(36, np.nan), "expected at least one labelled sample, or y=None"),
-        (np.array(["a", None, 1] * 12, object), "expected labels of one sortable type; got a mixture"),
+        (np.array(["a", None, 1] * 12, object), "expected labels of one sortable kind; got a mixture"),
         ([-1, 0, 1] * 12, "expected unlabelled=-1 if -1 stands for unlabelled samples, or unlabelled=None"),
         (np.eye(3)[[0, 1, 2] * 12], r"expected one label per sample .*as_data.*; got y of shape \(36, 3\)"),
         ([{"a"}, {"a", "b"}, {"b"}] * 12, r"expected one label per sample .*as_data.*; got {.a.}"),
-        (np.array(["a", 1] * 18, object), "expected labels of one sortable type; got a mixture"),
+        (np.array(["a", 1] * 18, object), "expected labels of one sortable kind; got a mixture"),
     ],
 )
 def test_labels_that_cannot_be_learned_from(labels, message):

@@ -13,12 +13,12 @@ import numpy as np
 import numpyro.distributions as dist
 import pytest
 
-from gsnmf.files import read_labels, read_matrix
 from gsnmf.inference import Fit, Posterior
 from gsnmf.inference.posterior import LabelPosterior
 from gsnmf.model import Dirichlet, Exponential, Gamma, GroupSparse, Names, Priors, Relevance, as_data, by_scale
 from gsnmf.model.missing import fingerprint
 from gsnmf.model.priors import canonical
+from gsnmf.reading import read_labels, read_matrix
 from gsnmf.saving import _checksum, load_fit, pair, save_fit
 
 
@@ -91,7 +91,7 @@ def test_read_matrix_refuses(tmp_path: Path) -> None:
         "latin.csv": "UTF-8; got 'utf-8' codec can't decode byte",
         "folder.csv": "a folder",
         "missing.csv": "which does not exist",
-        "matrix.xlsx": "expected a file ending in .npy, .npz, .csv, .tsv, .mtx, .mtx.gz; got",
+        "matrix.xlsx": "expected a file ending in .npy, .npz, .csv, .tsv, .mtx, .mtx.gz, .parquet, .h5ad, .h5, ",
     }
     texts = {
         "empty.csv": ("", "empty file"),

@@ -13,9 +13,9 @@ from gsnmf import GroupSparseNMF, choose_rank, compare, report
 from gsnmf.classification.projection import nnls
 from gsnmf.classification.transduction import transduce
 from gsnmf.cli import main
-from gsnmf.files import read_matrix
 from gsnmf.inference import cavi
 from gsnmf.model import Gamma, GroupSparse, Priors, as_data
+from gsnmf.reading import read_matrix
 from gsnmf.saving import load_fit, save_fit
 
 rng = np.random.default_rng(0)

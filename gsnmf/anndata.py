@@ -1,0 +1,259 @@
+"""AnnData in, AnnData out: cells are samples, genes are features (docs/cells.md).
+
+`factorize` writes, under a key that is "gsnmf" by default,
+
+    obsm["X_gsnmf"]                             E[V], cells × components
+    varm["gsnmf"]                               E[T], genes × components; NaN for genes outside mask_var
+    varm["gsnmf_shape"], varm["gsnmf_scale"]    q(T) = Gamma(shape, scale)
+    uns["gsnmf"]                                parameters, groups, what each component serves, bound, q(λ), priors
+    obs["gsnmf_group"]                          with unlabelled cells: labels as given, or the most probable
+
+all of which survive subsetting and h5ad files. Nothing here imports anndata: whoever has an AnnData has it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from .classification.restarts import draw_seeds
+from .inference import Fit, LinearResponse, Posterior, cavi, fold_in, in_use
+from .inference.defaults import INIT, LAM_START, MAX_STEPS, TOL
+from .intervals import PROB, TINY, beta_ends, largest_features, profiles, proportion_intervals
+from .model import Data, Gamma, GroupSparse, Priors, as_data, default_priors
+from .model.checks import require_fraction, whole
+from .model.structures import served
+from .reading.annotated import CHUNK, read_genes, read_obs, read_var, require_annotated
+from .reading.counts import warn_unless_counts
+
+PARTS = ("shape", "scale")  # of a Gamma
+
+
+def factorize(
+    adata: Any,
+    groups: str | None = "cell_type",
+    *,
+    layer: str | None = None,
+    mask_var: Any = None,
+    key_added: str = "gsnmf",
+    unlabelled: Any = None,
+    batch: str | None = None,
+    rank: int | None = None,
+    init: str = INIT,
+    lam_start: str = LAM_START,
+    max_steps: int = MAX_STEPS,
+    tol: float | None = TOL,
+    random_state: int = 0,
+    **priors: Any,
+) -> Fit:
+    """Fit the group-sparse model to counts in an AnnData, and write the result into it; return the fit.
+
+    Args:
+        adata: cells × genes, in memory or backed; backed counts are read in chunks.
+        groups: a column of obs with labels; NaN are unlabelled cells, whose labels are learned. None for no groups.
+        layer: the layer that has the counts; None for X.
+        mask_var: a column of var of booleans, such as "highly_variable", or booleans: the genes to use; None for all.
+        key_added: the key of results; see the top of this file.
+        unlabelled: a label that stands for unlabelled cells, such as "Unknown".
+        batch: a column of obs with a second grouping, whose components serve a batch.
+        rank: components in all; by default three for each group, and 10 without groups.
+        init: as in `cavi.run`.
+        lam_start: as in `cavi.run`.
+        max_steps: sweeps at most.
+        tol: relative change of the bound at which the fit stops.
+        random_state: seed, as in `GroupSparseNMF`.
+        priors: per_group, common, prior, small, large, scale, a_t and b_t, as in `default_priors`.
+    """
+    require_annotated(adata)
+    if batch is not None:  # the one place where a second grouping joins the first
+        raise ValueError(f"expected batch=None, as a second grouping is not available yet; got {batch!r}")
+    genes = read_var(adata, mask_var)
+    X = read_genes(adata, layer, genes)
+    warn_unless_counts(X, adata)
+    labels = read_obs(adata, groups, unlabelled)
+    names = adata.var_names[genes].tolist(), adata.obs_names.tolist()
+    data = as_data(X, labels, feature_names=names[0], sample_names=names[1])
+    believed = default_priors(data, rank=rank, **priors)
+    _, [seed] = draw_seeds(random_state, 1)
+    run: dict[str, Any] = {"init": init, "lam_start": lam_start, "max_steps": max_steps, "tol": tol}
+    known = rank if rank is not None or data.num_groups else 10
+    fit = cavi.run(
+        data,
+        believed,
+        key=jax.random.key(seed),
+        rank=known,
+        labels=cavi.labelling(warm_start=init),
+        **run,
+    )
+    asked = run | priors | {"groups": groups, "layer": layer, "unlabelled": unlabelled, "random_state": random_state}
+    asked |= {"mask_var": mask_var if isinstance(mask_var, str) else None, "rank": fit.posterior.T.mean.shape[1]}
+    _write(adata, key_added, fit, data, genes, asked)
+    return fit
+
+
+def project(
+    adata_new: Any,
+    adata: Any,
+    *,
+    key: str = "gsnmf",
+    key_added: str | None = None,
+    layer: str | None = None,
+    max_steps: int = 500,
+    tol: float = 1e-6,
+) -> None:
+    """Write the coefficients of new cells under the dictionary of `adata` into `adata_new`.
+
+    Genes are matched by name; genes of the dictionary that the new cells do not have count as not observed. Writes
+    obsm["X_gsnmf"], E[v], and with groups obs["gsnmf_group"], the group with the highest bound.
+
+    Args:
+        adata_new: cells × genes.
+        adata: with the result of `factorize`; subsets of its cells and genes will do.
+        key: the key of that result.
+        key_added: the key of the coefficients; the same by default.
+        layer: the layer of the new counts; None for the layer that was fitted, or X.
+        max_steps: as in `fold_in`.
+        tol: as in `fold_in`.
+    """
+    require_annotated(adata_new)
+    stored = _stored(adata, key)
+    key_added = key if key_added is None else key_added
+    layer = stored["params"].get("layer") if layer is None else layer
+    known = np.flatnonzero(np.isfinite(np.asarray(adata.varm[key])).all(axis=1))
+    places = adata_new.var_names.get_indexer(adata.var_names[known]) if adata_new.var_names.is_unique else None
+    if places is None:
+        raise ValueError(
+            "expected distinct names of genes in adata_new; got duplicates (adata_new.var_names_make_unique())"
+        )
+    kept, places = known[places >= 0], places[places >= 0]
+    if not len(kept):
+        wanted, got = adata.var_names[known[:3]].tolist(), adata_new.var_names[:3].tolist()
+        raise ValueError(f"expected genes of the dictionary, such as {', '.join(wanted)}; got {', '.join(got)}, …")
+    posterior, priors = _rebuild(adata, stored, key, kept)
+    X = read_genes(adata_new, layer, places)
+    warn_unless_counts(X, adata_new)
+    groups = stored.get("groups")
+    V, best = [], []
+    for start in range(0, X.shape[1], CHUNK):
+        folded = fold_in(posterior, X[:, start : start + CHUNK], priors, max_steps=max_steps, tol=tol)
+        V.append(np.asarray(folded.mean()).T)
+        best.append(np.asarray(folded.bound).argmax(axis=1))
+    adata_new.obsm[f"X_{key_added}"] = np.concatenate(V)
+    if groups is not None:
+        found = np.asarray(groups)[np.concatenate(best)]
+        adata_new.obs[f"{key_added}_group"] = pd.Categorical(found, categories=list(groups))
+
+
+def top_features(
+    adata: Any, n: int = 10, *, key: str = "gsnmf", prob: float = PROB, response: LinearResponse | None = None
+) -> pd.DataFrame:
+    """Return the largest genes of every component, as proportions t/Σt of the component, with intervals.
+
+    Args:
+        adata: with the result of `factorize`.
+        n: genes of each component.
+        key: the key of the result.
+        prob: probability of the intervals.
+        response: from `linear_response(fit, data)`, for widths that know how factors depend on each other; None for
+            those of the mean field, from the stored q(T), which are too narrow.
+
+    Returns a table with columns component, groups (that it serves), in_use, feature, mean, lower, upper, sd and widths,
+    which says where the intervals come from.
+    """
+    require_fraction("prob", prob)
+    whole("n", n, 1)
+    stored = _stored(adata, key)
+    mean = np.asarray(adata.varm[key], float)
+    known = np.flatnonzero(np.isfinite(mean).all(axis=1))
+    if not len(known):
+        raise ValueError(f"expected genes of the dictionary in varm[{key!r}]; got {len(mean)} others")
+    f, i = largest_features(mean[known], n)
+    served_by = np.asarray(stored["components"]).astype(str)
+    head = {"component": i, "groups": served_by[i], "in_use": np.asarray(stored["in_use"], bool)[i]}
+    table = pd.DataFrame(head | {"feature": adata.var_names[known][f].tolist()})
+    if response is not None:
+        if response.mean(lambda q: q.T.mean).shape != (len(known), mean.shape[1]):
+            raise ValueError(
+                f"expected a response of these {len(known)} genes and {mean.shape[1]} components; got others"
+            )
+        found = proportion_intervals(response, profiles(f, i), prob).drop(columns="mean_field_sd")
+        return pd.concat([table, found.assign(widths="linear response")], axis=1)
+    T = Gamma(*(np.asarray(adata.varm[f"{key}_{part}"], float)[known] for part in PARTS))
+    p, sd = _proportions(T)
+    low, high = beta_ends(np.clip(p[f, i], TINY, 1.0), sd[f, i], prob)
+    own = {"mean": p[f, i], "lower": low, "upper": high, "sd": sd[f, i], "widths": "mean field"}
+    return table.assign(**own)
+
+
+def _proportions(T: Gamma) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return E[t]/Σ E[t] and its standard deviation in the mean field, by the delta method.
+
+    Var(t_ν/Σ) ≈ ((1 − p_ν)² Var t_ν + p_ν² Σ_{μ≠ν} Var t_μ) / (Σ E[t])²,   Var t = a b².
+    """
+    mean, variance = T.a * T.b, T.a * T.b**2
+    total = mean.sum(axis=0, keepdims=True)
+    p = mean / total
+    others = variance.sum(axis=0, keepdims=True) - variance
+    return p, np.sqrt((1 - p) ** 2 * variance + p**2 * others) / total
+
+
+def _write(adata: Any, key: str, fit: Fit, data: Data, genes: NDArray[np.intp], asked: dict[str, Any]) -> None:
+    """Write a fit into an AnnData, in types that h5ad files hold."""
+    q: Any = fit.posterior
+    K = np.shape(q.T.mean)[1]
+    adata.obsm[f"X_{key}"] = np.asarray(q.V.mean).T
+    for name, values in ((key, q.T.mean), (f"{key}_shape", q.T.a), (f"{key}_scale", q.T.b)):
+        full = np.full((adata.n_vars, K), np.nan)
+        full[genes] = np.broadcast_to(np.asarray(values), (len(genes), K))
+        adata.varm[name] = full
+    priors: Any = fit.priors
+    rate = priors.coefficients.rate if data.num_groups else priors.coefficients
+    stored: dict[str, Any] = {
+        "params": {name: value for name, value in asked.items() if value is not None},
+        "bound": float(fit.elbo[-1]),
+        "num_steps": int(fit.num_steps),
+        "converged": bool(fit.converged),
+        "in_use": np.asarray(in_use(q, data)),
+        "components": np.full(K, "all", object),
+        "prior": {
+            f"{site}_{part}": np.asarray(value, float)
+            for site, law in (("dictionary", priors.dictionary), ("coefficients", rate))
+            for part, value in zip(PARTS, law, strict=True)
+        },
+    }
+    if data.num_groups:
+        names = data.names.group
+        serving = served(rate, np.asarray(data.group_sizes), K)
+        stored["groups"] = names.astype(object) if names.dtype.kind == "U" else names
+        stored["components"] = np.array(
+            ["all" if row.all() else "; ".join(map(str, names[row])) for row in serving], object
+        )
+        stored["lam"] = {"shape": np.asarray(q.lam.a), "scale": np.asarray(q.lam.b)}
+    adata.uns[key] = stored
+    if q.z is not None:
+        adata.obs[f"{key}_group"] = pd.Categorical(
+            data.names.group[np.asarray(q.z).argmax(axis=1)], categories=data.names.group.tolist()
+        )
+
+
+def _stored(adata: Any, key: str) -> dict[str, Any]:
+    require_annotated(adata)
+    if key not in adata.uns or key not in adata.varm:
+        raise ValueError(f"expected the result of gsnmf.anndata.factorize in uns and varm; got none by the key {key!r}")
+    return dict(adata.uns[key])
+
+
+def _rebuild(adata: Any, stored: dict[str, Any], key: str, genes: NDArray[np.intp]) -> tuple[Posterior, Priors]:
+    """Return q(T) of some genes, q(λ), and the priors."""
+    T = Gamma(*(np.asarray(adata.varm[f"{key}_{part}"])[genes] for part in PARTS))
+    K = T.a.shape[1]
+    lam = Gamma(stored["lam"]["shape"], stored["lam"]["scale"]) if "lam" in stored else None
+    prior = {name: np.asarray(value)[()] for name, value in stored["prior"].items()}
+    rate = Gamma(prior["coefficients_shape"], prior["coefficients_scale"])
+    coefficients: Any = rate if lam is None else GroupSparse(rate)
+    empty = Gamma(np.ones((K, 0)), np.ones((K, 0)))
+    return Posterior(T, empty, lam), Priors(Gamma(prior["dictionary_shape"], prior["dictionary_scale"]), coefficients)

@@ -1,0 +1,75 @@
+"""Files that commands write: never an input, and nothing that gsnmf did not write itself unless --force is given."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import zipfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+PAGE = b"\xc2\xb7 gsnmf</title>"  # the end of the title of every report
+RANKS = b"rank,score,error,"  # the columns of a table by `gsnmf choose`
+HEAD = 1 << 20  # bytes of a file that are looked at
+
+
+def add_force(parser: argparse.ArgumentParser) -> None:
+    """Add the option --force."""
+    parser.add_argument("--force", action="store_true", help="replace files even if gsnmf did not write them")
+
+
+def check_outputs(files: Iterable[Path], inputs: Iterable[Path | None], *, force: bool) -> None:
+    """Raise before a command would replace its own input, or a file that gsnmf did not write.
+
+    Args:
+        files: that will be written.
+        inputs: that are read; None for those that were not given.
+        force: whether files by others may be replaced; inputs never are.
+    """
+    files = list(files)
+    read = {path.resolve(): path for path in inputs if path is not None}
+    for file in files:
+        for path in (file.resolve(), *file.resolve().parents):
+            if path in read and (path == file.resolve() or path.is_file()):
+                raise ValueError(f"expected --out to name a file other than the input; got {read[path]} for both")
+    for file in files:
+        if file.exists() and not file.is_dir() and not force and not is_own(file):
+            said = "expected a new file to write, or one that gsnmf wrote"
+            raise ValueError(f"{said}; got {file}, which exists and is another's (--force replaces it)")
+
+
+def is_own(file: Path) -> bool:
+    """Return whether a file was written by gsnmf: a fit's .npz or .json, a page, a table of ranks, or a picture.
+
+    Args:
+        file: that exists.
+    """
+    try:
+        return file.suffix.lower() in OWN and OWN[file.suffix.lower()](file)
+    except (OSError, ValueError, RecursionError, zipfile.BadZipFile):
+        return False
+
+
+def _is_fit(file: Path) -> bool:
+    with zipfile.ZipFile(file) as archive:
+        names = set(archive.namelist())
+    return "elbo.npy" in names and any(name.startswith("posterior.") for name in names)
+
+
+def _is_description(file: Path) -> bool:
+    described = json.loads(file.read_text(encoding="utf-8"))
+    return isinstance(described, dict) and described.get("format") == "gsnmf-fit"
+
+
+def _begins(file: Path) -> bytes:
+    with file.open("rb") as stream:
+        return stream.read(HEAD)
+
+
+OWN: dict[str, Callable[[Path], bool]] = {
+    ".npz": _is_fit,
+    ".json": _is_description,
+    ".html": lambda file: PAGE in _begins(file),
+    ".csv": lambda file: _begins(file).startswith(RANKS),
+    ".png": lambda file: b"gsnmf" in _begins(file)[:4096],
+}

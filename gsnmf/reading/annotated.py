@@ -1,0 +1,85 @@
+"""Parts of an AnnData in memory or backed: counts, genes, labels. anndata is not imported."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+CHUNK = 4096  # cells that are read at once from a file
+SLOTS = ("obs", "var", "obsm", "varm", "uns", "X", "layers")
+
+
+def require_annotated(adata: Any) -> None:
+    """Raise unless this is an AnnData, or looks like one."""
+    if not all(hasattr(adata, slot) for slot in SLOTS):
+        hint = "anndata.read_h5ad reads one (pip install 'gsnmf[anndata]')"
+        raise ValueError(f"expected an AnnData; got {type(adata).__name__}: {hint}")
+
+
+def read_var(adata: Any, mask_var: Any) -> NDArray[np.intp]:
+    """Return the places of the genes to use.
+
+    Args:
+        adata: cells × genes.
+        mask_var: a column of var of booleans, booleans, or None for all genes.
+    """
+    if mask_var is None:
+        return np.arange(adata.n_vars)
+    if isinstance(mask_var, str):
+        if mask_var not in adata.var:
+            said = f"got {mask_var!r}, and var has {_listed(adata.var)}"
+            raise ValueError(f"expected mask_var to be a column of var; {said}")
+        mask_var = adata.var[mask_var]
+    mask = np.asarray(mask_var)
+    if mask.dtype != bool or mask.shape != (adata.n_vars,) or not mask.any():
+        said = f"got {mask.dtype} of shape {mask.shape}, {int(mask.sum()) if mask.dtype == bool else 0} of them true"
+        raise ValueError(f"expected mask_var to be {adata.n_vars} booleans, some of them true; {said}")
+    return np.flatnonzero(mask)
+
+
+def read_genes(adata: Any, layer: str | None, genes: NDArray[np.intp]) -> Any:
+    """Return genes × cells, sparse or dense as they are; backed ones are read in chunks of cells.
+
+    Args:
+        adata: cells × genes.
+        layer: a layer; None for X.
+        genes: places of the genes, from `read_var`.
+    """
+    if layer is not None and layer not in adata.layers:
+        raise ValueError(f"expected layer to be one of {_listed(adata.layers)}; got {layer!r}")
+    stored = adata.X if layer is None else adata.layers[layer]
+    if stored is None:
+        raise ValueError(f"expected counts in X, or layer= to name one of {_listed(adata.layers)}; got X=None")
+    if isinstance(stored, np.ndarray) or scipy.sparse.issparse(stored):
+        return (stored if np.array_equal(genes, np.arange(stored.shape[1])) else stored[:, genes]).T
+    parts = [stored[start : start + CHUNK][:, genes] for start in range(0, stored.shape[0], CHUNK)]
+    return (scipy.sparse.vstack(parts, format="csr") if scipy.sparse.issparse(parts[0]) else np.concatenate(parts)).T
+
+
+def read_obs(adata: Any, groups: str | None, unlabelled: Any = None) -> Any:
+    """Return the labels in a column of obs, NaN or None for unlabelled cells; None for no groups.
+
+    Args:
+        adata: cells × genes.
+        groups: the column, or None.
+        unlabelled: a label that stands for unlabelled cells, or None.
+    """
+    if groups is None:
+        if unlabelled is not None:
+            raise ValueError(f"expected groups with unlabelled={unlabelled!r}; got groups=None")
+        return None
+    if not isinstance(groups, str) or groups not in adata.obs:
+        raise ValueError(f"expected groups to be a column of obs; got {groups!r}, and obs has {_listed(adata.obs)}")
+    labels = adata.obs[groups].to_numpy(object)
+    if unlabelled is not None:
+        if unlabelled not in labels:
+            raise ValueError(f"expected unlabelled to be a label in obs[{groups!r}]; got {unlabelled!r}")
+        labels = np.where(labels == unlabelled, None, labels)
+    return labels
+
+
+def _listed(names: Any) -> str:
+    return ", ".join(map(str, names)) or "none"

@@ -1,0 +1,116 @@
+"""NumPy's .npy and .npz, and sparse .npz. What a header claims is checked before memory is asked for."""
+
+from __future__ import annotations
+
+import math
+import zipfile
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from .matrix import Matrix, require_real
+
+
+def read_array_file(path: Path) -> Matrix:
+    """Read features × samples from a .npy; from a .npz, the array called X, the only one, or a sparse matrix."""
+    sparse = _read_sparse_npz(path) if path.suffix.lower() == ".npz" else None
+    return Matrix(require_real(read_array(path, ("X",)) if sparse is None else sparse, path), None, None)
+
+
+def read_array(path: Path, keys: tuple[str, ...]) -> NDArray[Any]:
+    """Read the array of a .npy; from a .npz, the array named in `keys`, else the only one."""
+    arrays, names = read_arrays(path, keys)
+    for key in (*keys, *names):
+        if key in arrays:
+            return arrays[key]
+    raise ValueError(
+        f"expected one array, or one called {' or '.join(keys)}, in {path}; got {', '.join(names) or 'none'}"
+    )
+
+
+def read_arrays(path: Path, keys: Sequence[str]) -> tuple[dict[str, NDArray[Any]], list[str]]:
+    """Read the arrays of a .npz named in `keys`, or the only one; return them by name, and the names of all arrays.
+
+    The content of the file counts, not its suffix: a .npy has one array, whose name is empty.
+
+    Args:
+        path: the file.
+        keys: the names to look for.
+    """
+    try:
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                for member in archive.infolist():
+                    with archive.open(member) as file:
+                        _check_claim(file, member.file_size)
+        else:
+            with path.open("rb") as file:
+                _check_claim(file, path.stat().st_size)
+        with path.open("rb") as file:
+            loaded = np.load(file, allow_pickle=False)
+            if isinstance(loaded, np.ndarray):
+                return {"": loaded}, [""]
+            names = list(loaded.files)
+            wanted = names if len(names) == 1 else [key for key in keys if key in names]
+            # A member that is not an array is returned as bytes.
+            return {name: np.asarray(loaded[name]) for name in wanted}, names
+    except Exception as error:  # of a damaged file: from zipfile, zlib, tokenize, struct, …
+        raise ValueError(f"expected a NumPy file of numbers or text in {path}; got {in_words(error)}") from None
+
+
+def _read_sparse_npz(path: Path) -> Any:
+    """Read what scipy.sparse.save_npz wrote; None if the file has something else."""
+    try:
+        if not zipfile.is_zipfile(path):
+            return None
+        with zipfile.ZipFile(path) as file:
+            if not {"format.npy", "shape.npy", "data.npy"} <= set(file.namelist()):
+                return None
+        read_arrays(path, ())  # for its checks
+    except Exception as error:  # of a damaged file: from zipfile, zlib, tokenize, struct, …
+        raise ValueError(f"expected a sparse matrix in {path}; got {in_words(error)}") from None
+    return require_consistent(lambda: scipy.sparse.load_npz(path), path)
+
+
+def require_consistent(make: Callable[[], Any], path: Path) -> Any:
+    """Return the sparse matrix that a function makes if its parts belong together, else raise."""
+    try:
+        X = make()
+        if hasattr(X, "check_format"):
+            X.check_format()
+    except Exception:  # of a damaged file
+        raise ValueError(
+            f"expected a sparse matrix in {path}; got indices and row ends that do not belong together"
+        ) from None
+    return X
+
+
+def _check_claim(file: IO[bytes], size: int) -> None:
+    """Raise if the header of an array claims more bytes than there are; a file without a header is left to NumPy."""
+    if file.read(6) != np.lib.format.MAGIC_PREFIX:
+        return
+    major, minor = file.read(2)
+    if (major, minor) not in ((1, 0), (2, 0)):
+        return
+    read: Any = getattr(np.lib.format, f"read_array_header_{major}_{minor}")
+    try:
+        shape, _, dtype = read(file)
+    except Exception:  # of tokenize and of NumPy
+        raise ValueError("a header that is damaged") from None
+    claimed = math.prod(shape) * dtype.itemsize
+    if claimed > size - file.tell() and not dtype.hasobject:
+        raise ValueError(f"a header that claims {math.prod(shape):,} values in {size:,} bytes")
+
+
+def in_words(error: Exception) -> str:
+    """Return what is wrong with a file, in words that do not depend on the versions of libraries."""
+    if isinstance(error, zlib.error):
+        return "compressed data that are damaged"
+    if isinstance(error, RuntimeError) and "encrypted" in str(error):
+        return "an encrypted archive"
+    return str(error) or type(error).__name__

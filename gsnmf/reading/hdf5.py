@@ -1,0 +1,264 @@
+"""HDF5 and zarr: AnnData's .h5ad, 10x's .h5 and single datasets, samples × features, read in part or as a whole.
+
+Only h5py is needed (for .zarr, zarr); anndata is not.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from .arrays import require_consistent
+from .labels import require_shared
+from .matrix import Matrix, PathLike
+from .tenx import describe_genes, keep_genes
+
+BLOCK = 64  # consecutive samples read at once from a file
+SUFFIXES = (".h5ad", ".h5", ".hdf5", ".zarr")
+
+
+class Rows:
+    """Samples that are rows of a file, dense or in compressed rows, as columns.
+
+    shape: numbers of features and of samples.
+    dtype: the type of the entries.
+    block: consecutive samples that should be read together.
+
+    Args:
+        stored: a dataset samples × features; or a group with data, indices and indptr, as AnnData and 10x write them.
+    """
+
+    block = BLOCK
+
+    def __init__(self, stored: Any) -> None:
+        self.stored = stored
+        self.indptr: NDArray[np.int64] | None = None
+        if hasattr(stored, "keys"):
+            self.indptr = np.asarray(stored["indptr"][:], np.int64)
+            F, N = shape_of(stored)
+            self.dtype = stored["data"].dtype
+            _check_compressed(stored, self.indptr, N)
+        else:
+            N, F = stored.shape
+            self.dtype = stored.dtype
+        self.shape = int(F), int(N)
+
+    def __getitem__(self, key: tuple[Any, NDArray[np.int64]]) -> Any:
+        """Return columns, `X[:, rows]` for increasing rows: an array, or a sparse matrix."""
+        every, rows = key
+        if not (isinstance(every, slice) and every == slice(None)):
+            raise IndexError(f"expected X[:, rows]; got X[{every!r}, …]")
+        rows = np.asarray(rows)
+        runs = np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1) if len(rows) else []
+        if self.indptr is None:
+            parts = [self.stored[int(run[0]) : int(run[-1]) + 1] for run in runs]
+            return np.concatenate(parts).T if parts else np.zeros((self.shape[0], 0), self.dtype)
+        spans = [slice(int(self.indptr[run[0]]), int(self.indptr[run[-1] + 1])) for run in runs]
+        values, indices = (
+            np.concatenate([self.stored[name][span] for span in spans]) if spans else np.zeros(0, kind)
+            for name, kind in (("data", self.dtype), ("indices", np.int32))
+        )
+        lengths = self.indptr[rows + 1] - self.indptr[rows]
+        indptr = np.concatenate([[0], np.cumsum(lengths)])
+        return scipy.sparse.csc_array((values, indices, indptr), shape=(self.shape[0], len(rows)))
+
+
+def read_hdf5(path: Path, *, key: str | None = None) -> Matrix:
+    """Read a matrix in AnnData's layout, in 10x's, or the only dataset, all samples × features, and turn it.
+
+    Args:
+        path: .h5ad, .h5, .hdf5, or a folder .zarr.
+        key: the place of the matrix, such as "layers/counts"; "X" by default, or the only matrix.
+    """
+    with opened(path) as group:
+        stored = find_matrix(group, key, path, columns=True)
+        if kind_of(stored) == "csc_matrix":
+            N, F = (int(n) for n in stored.attrs["shape"])
+            parts = tuple(stored[name][:] for name in ("data", "indices", "indptr"))
+            X: Any = require_consistent(lambda: scipy.sparse.csc_array(parts, shape=(N, F)), path).T
+        else:
+            rows = Rows(stored)
+            X = require_consistent(lambda: rows[:, np.arange(rows.shape[1])], path)
+        if is_tenx(stored):
+            return _tenx(stored, X)
+        features, samples = (names_of(group, axis, n) for axis, n in zip(("var", "obs"), X.shape, strict=True))
+    how = "no names" if features is None and samples is None else "names of features from var, of samples from obs"
+    return Matrix(X, features, samples, f"samples in rows; {how}", lambda column: read_column(path, column))
+
+
+def open_group(path: Path) -> Any:
+    """Open an HDF5 file or a zarr folder for reading."""
+    if not path.exists():
+        raise ValueError(f"expected a file; got {path}, which does not exist")
+    if path.suffix.lower() != ".zarr":
+        import h5py
+
+        try:
+            return h5py.File(path, "r")
+        except OSError as error:
+            reason = os.strerror(error.errno) if error.errno else "another kind of file, or a damaged one"
+            raise ValueError(f"expected an HDF5 file in {path}; got {reason}") from None
+    try:
+        import zarr
+    except ImportError:
+        raise ValueError(f"expected the package zarr, to open {path} (pip install zarr); got none") from None
+    try:
+        return zarr.open(str(path), mode="r")
+    except Exception:  # zarr has classes of its own
+        raise ValueError(f"expected a zarr folder in {path}; got another kind of folder, or a damaged one") from None
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Any]:
+    """Open a file, and close it; raise ValueError for whatever h5py or zarr raise of a damaged one."""
+    group = open_group(path)
+    try:
+        yield group
+    except Exception as error:
+        if isinstance(error, ValueError) and str(error).startswith("expected"):
+            raise  # a sentence of our own
+        said = " ".join(str(error).split()) or type(error).__name__
+        raise ValueError(f"expected a matrix with names in {path}; got {said}") from None
+    finally:
+        if hasattr(group, "close"):
+            group.close()
+
+
+def find_matrix(group: Any, key: str | None, path: Path, *, columns: bool = False) -> Any:
+    """Return the matrix in a file: a dataset with two axes, or a group in compressed rows.
+
+    Args:
+        group: the file, from `open_group`.
+        key: as in `read_hdf5`.
+        path: of the file, for errors.
+        columns: whether compressed columns are accepted as well: they can be read as a whole only.
+    """
+    if key is None and hasattr(group, "keys"):
+        names = list(group.keys())
+        key = "X" if "X" in names else "matrix" if "matrix" in names else names[0] if len(names) == 1 else None
+        if key is None:
+            raise ValueError(f"expected one matrix in {path}, or the one called X; got {', '.join(names) or 'none'}")
+    try:
+        found = group if key is None else group[key]
+    except KeyError:
+        raise ValueError(f"expected {key!r} in {path}; got {', '.join(group.keys())}") from None
+    if hasattr(found, "keys"):
+        kind = kind_of(found)
+        if kind not in ("csr_matrix", *(("csc_matrix",) if columns else ())):
+            raise ValueError(f"expected a dense matrix or compressed rows (csr_matrix) in {path}; got {kind}")
+        if not {"data", "indices", "indptr"} <= set(found.keys()):
+            raise ValueError(f"expected data, indices and indptr in {key!r} of {path}; got {', '.join(found.keys())}")
+        found_kind = found["data"].dtype.kind
+    else:
+        found_kind = found.dtype.kind
+    if found_kind not in "biuf" or (not hasattr(found, "keys") and len(found.shape) != 2):
+        what = found if not hasattr(found, "keys") else found["data"]
+        raise ValueError(f"expected a matrix of real numbers in {path}; got {what.dtype} of shape {what.shape}")
+    return found
+
+
+def kind_of(stored: Any) -> str:
+    """Return csr_matrix, csc_matrix or another kind of group in AnnData's words, array for a dataset."""
+    if not hasattr(stored, "keys"):
+        return "array"
+    return str(stored.attrs.get("encoding-type", "csr_matrix" if "indptr" in stored else "group"))
+
+
+def is_tenx(stored: Any) -> bool:
+    """Return whether a group has 10x's layout: barcodes are samples."""
+    return hasattr(stored, "keys") and "barcodes" in stored and "shape" in stored
+
+
+def shape_of(stored: Any) -> tuple[int, int]:
+    """Return features and samples of a group in compressed rows."""
+    if is_tenx(stored):
+        F, N = (int(n) for n in stored["shape"][:])
+    else:
+        N, F = (int(n) for n in stored.attrs["shape"])
+    return F, N
+
+
+def read_column(path: PathLike, column: str) -> NDArray[Any]:
+    """Read a column of AnnData's `obs`, one label per sample; None where it is missing.
+
+    Args:
+        path: .h5ad or .zarr.
+        column: its name.
+    """
+    with opened(Path(path)) as group:
+        obs = group.get("obs")
+        if obs is None or column not in obs:
+            index = None if obs is None else str(obs.attrs.get("_index", "_index"))
+            found = "no obs" if obs is None else ", ".join(name for name in obs if name not in (index, "__categories"))
+            raise ValueError(f"expected a column {column!r} in the obs of {path}; got {found}")
+        return require_shared(_values(obs[column]), path)
+
+
+def names_of(group: Any, axis: str, length: int) -> list[str] | None:
+    """Return the index of AnnData's `var` or `obs`; None without one of this length.
+
+    Args:
+        group: the file, from `open_group`.
+        axis: "var" or "obs".
+        length: the number of names.
+    """
+    frame = group[axis] if hasattr(group, "keys") and axis in group else None
+    if not hasattr(frame, "keys"):
+        return None
+    index = str(frame.attrs.get("_index", "_index"))  # type: ignore[union-attr]  # it has keys
+    if index not in frame:  # type: ignore[operator]
+        return None
+    names = _values(frame[index])  # type: ignore[index]
+    return [str(name) for name in names.tolist()] if len(names) == length else None
+
+
+def _values(stored: Any) -> NDArray[Any]:
+    """Return the values of a column: plain, categorical, or nullable, with None where they are missing."""
+    if not hasattr(stored, "keys"):
+        return _text(np.asarray(stored[:]))
+    if "codes" in stored:
+        codes, labels = np.asarray(stored["codes"][:]), _text(np.asarray(stored["categories"][:])).tolist()
+        read = np.array([*labels, None], object)[codes]  # the last for code −1
+        missing = codes < 0
+    else:
+        read, missing = _text(np.asarray(stored["values"][:])).astype(object), np.asarray(stored["mask"][:], bool)
+        read[missing] = None
+    return read if missing.any() else np.asarray(read.tolist())
+
+
+def _text(values: NDArray[Any]) -> NDArray[Any]:
+    """Return bytes, as HDF5 stores text, as text."""
+    if values.dtype.kind not in "SO":
+        return values
+    return np.asarray([x.decode() if isinstance(x, bytes) else x for x in values.tolist()])
+
+
+def _tenx(stored: Any, X: Any) -> Matrix:
+    """Return a matrix in 10x's layout, of CellRanger 3 and later (features) or 2 (genes), with names."""
+    if "features" in stored:
+        ids, names = (_text(stored["features"][name][:]).tolist() for name in ("id", "name"))
+        kinds = _text(stored["features"]["feature_type"][:]).tolist()
+    else:
+        ids, names = (_text(stored[name][:]).tolist() for name in ("genes", "gene_names"))
+        kinds = None
+    X, features, left_out = keep_genes(X, ids, names, kinds)
+    samples = [str(name) for name in _text(stored["barcodes"][:]).tolist()]
+    return Matrix(X, features, samples, describe_genes(left_out))
+
+
+def _check_compressed(stored: Any, indptr: NDArray[np.int64], num_rows: int) -> None:
+    """Raise if compressed rows do not belong together."""
+    length = int(stored["data"].shape[0])
+    good = len(indptr) == num_rows + 1 and indptr[0] == 0 and indptr[-1] == length == stored["indices"].shape[0]
+    if not good or (np.diff(indptr) < 0).any():
+        raise ValueError(
+            f"expected compressed rows of {num_rows} samples; got {len(indptr)} row ends for {length} values that do "
+            "not belong together"
+        )

@@ -1,0 +1,171 @@
+"""AnnData in and out: what is written, that it survives subsets and files, projections, top genes, what is refused."""
+
+import jax
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+
+from gsnmf import GroupSparseNMF
+from gsnmf.anndata import factorize, project, top_features
+from gsnmf.inference import cavi, fold_in, linear_response
+from gsnmf.model import as_data
+
+ad = pytest.importorskip("anndata")
+F, N = 12, 40
+KIND = np.arange(N) % 2
+COUNTS = np.random.default_rng(0).poisson(np.where(np.arange(F)[None, :] % 2 == KIND[:, None], 9.0, 0.4))
+HIGH = np.arange(F) < 10
+RUN = {"per_group": 1, "max_steps": 60}
+
+
+def cells(X=COUNTS, **layers):
+    """40 cells of two types, 12 genes, 10 of which vary."""
+    kinds = pd.Categorical(np.where(KIND, "T cell", "B cell"))
+    obs = pd.DataFrame({"cell_type": kinds}, index=[f"c{n}" for n in range(N)])
+    var = pd.DataFrame({"highly_variable": HIGH}, index=[f"g{n}" for n in range(F)])
+    return ad.AnnData(scipy.sparse.csr_matrix(X, dtype=np.float32), obs=obs, var=var, layers=layers or None)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    adata = cells()
+    with jax.enable_x64(True):
+        return adata, factorize(adata, mask_var="highly_variable", **RUN)
+
+
+def test_slots(fitted):
+    adata, fit = fitted
+    np.testing.assert_array_equal(adata.obsm["X_gsnmf"], np.asarray(fit.posterior.V.mean).T)
+    np.testing.assert_array_equal(adata.varm["gsnmf"][HIGH], fit.posterior.T.mean)
+    assert np.isnan(adata.varm["gsnmf"][~HIGH]).all()
+    stored = adata.uns["gsnmf"]
+    assert stored["components"].tolist() == stored["groups"].tolist() == ["B cell", "T cell"]
+    assert stored["in_use"].all()
+    assert stored["bound"] == fit.elbo[-1]
+    assert stored["params"]["mask_var"] == "highly_variable"
+    home = adata.obsm["X_gsnmf"].argmax(axis=1)
+    np.testing.assert_array_equal(home, KIND)  # cells use the component of their own type
+
+
+def test_the_fit_is_the_estimator_s(fitted):
+    _, fit = fitted
+    model = GroupSparseNMF(per_class=1, max_iter=60, random_state=0)
+    model.fit(scipy.sparse.csr_array(COUNTS[:, HIGH].astype(float)), np.where(KIND, "T cell", "B cell"))
+    np.testing.assert_allclose(fit.posterior.T.mean, model.posterior_.T.mean, rtol=1e-6)
+
+
+def test_subsets_and_files_keep_the_result(fitted, tmp_path):
+    adata, _ = fitted
+    adata.write_h5ad(tmp_path / "cells.h5ad")
+    read = ad.read_h5ad(tmp_path / "cells.h5ad")
+    pd.testing.assert_frame_equal(top_features(read, 3), top_features(adata, 3))
+    part = read[5:9, ["g3", "g11", "g0"]].copy()
+    np.testing.assert_array_equal(part.obsm["X_gsnmf"], adata.obsm["X_gsnmf"][5:9])
+    np.testing.assert_array_equal(part.varm["gsnmf"], adata.varm["gsnmf"][[3, 11, 0]])
+    part.write_h5ad(tmp_path / "part.h5ad")
+    assert set(top_features(ad.read_h5ad(tmp_path / "part.h5ad"), 5)["feature"]) == {"g0", "g3"}
+
+
+def test_projection_is_folding_in_with_genes_matched_by_name(fitted, tmp_path):
+    adata, fit = fitted
+    adata.write_h5ad(tmp_path / "cells.h5ad")
+    new = cells()[:7, ::-1].copy()
+    project(new, ad.read_h5ad(tmp_path / "cells.h5ad"))
+    folded = fold_in(fit, scipy.sparse.csr_array(COUNTS[:7, HIGH].T.astype(np.float32)))
+    np.testing.assert_allclose(new.obsm["X_gsnmf"], np.asarray(folded.mean()).T, rtol=1e-6)
+    assert new.obs["gsnmf_group"].tolist() == new.obs["cell_type"].tolist()
+    fewer = cells()[:, ["g1", "g2", "g4"]].copy()
+    project(fewer, adata, key_added="other")
+    np.testing.assert_array_equal(fewer.obsm["X_other"].argmax(axis=1), KIND)
+    stranger = cells()
+    stranger.var_names = [f"h{n}" for n in range(F)]
+    with pytest.raises(ValueError, match=r"expected genes of the dictionary, such as g0, g1, g2; got h0, h1, h2, …"):
+        project(stranger, adata)
+
+
+def test_top_features_with_intervals(fitted):
+    adata, _ = fitted
+    table = top_features(adata, 2)
+    assert table.groupby("groups")["feature"].agg(set).map(lambda some: {int(g[1:]) % 2 for g in some}).to_dict() == {
+        "B cell": {0},
+        "T cell": {1},
+    }
+    assert ((table["lower"] < table["mean"]) & (table["mean"] < table["upper"])).all()
+    assert set(table["widths"]) == {"mean field"}
+
+
+@pytest.mark.slow
+def test_widths_by_linear_response(fitted):
+    adata, fit = fitted
+    data = as_data(adata[:, HIGH].copy(), "cell_type")
+    response = linear_response(cavi.refine(fit, data, max_steps=500, tol=1e-12), data)
+    better = top_features(adata, 2, response=response)
+    assert set(better["widths"]) == {"linear response"}
+    # The same quantity by its own formula, the delta method; they differ as the fit was refined in between.
+    own = response.mean_field_sd(lambda q: q.T.mean[0, 0] / q.T.mean[:, 0].sum())
+    first = top_features(adata, F).query("component == 0 and feature == 'g0'")["sd"].item()
+    assert first == pytest.approx(float(own), rel=1e-2)
+
+
+def test_backed_counts_are_read_in_chunks(fitted, tmp_path, monkeypatch):
+    monkeypatch.setattr("gsnmf.reading.annotated.CHUNK", 7)
+    cells().write_h5ad(tmp_path / "cells.h5ad")
+    backed = ad.read_h5ad(tmp_path / "cells.h5ad", backed="r")
+    fit = factorize(backed, mask_var="highly_variable", **RUN)
+    np.testing.assert_array_equal(fit.posterior.T.mean, fitted[1].posterior.T.mean)
+    assert "X_gsnmf" in backed.obsm
+
+
+def test_layers_and_log_values(fitted):
+    adata = cells(np.log1p(COUNTS), counts=scipy.sparse.csr_matrix(COUNTS))
+    fit = factorize(adata, layer="counts", mask_var=HIGH, **RUN)
+    np.testing.assert_allclose(fit.posterior.T.mean, fitted[1].posterior.T.mean, rtol=1e-6)
+    with pytest.warns(UserWarning, match=r"as after log1p: look in layers\['counts'\], or undo log1p by"):
+        as_data(adata)
+    with pytest.raises(ValueError, match=r"expected counts; got negative values, as after scaling: look in layers"):
+        factorize(cells(COUNTS - 1.0, counts=COUNTS), **RUN)
+
+
+@pytest.mark.slow
+def test_unlabelled_cells(tmp_path):
+    adata = cells()
+    adata.obs["cell_type"] = adata.obs["cell_type"].cat.add_categories("Unknown")
+    adata.obs.iloc[::4, 0] = "Unknown"
+    factorize(adata, unlabelled="Unknown", **RUN)
+    assert adata.obs["gsnmf_group"].tolist() == np.where(KIND, "T cell", "B cell").tolist()
+    adata.write_h5ad(tmp_path / "cells.h5ad")
+
+
+def test_without_groups():
+    adata = cells()
+    factorize(adata, None, rank=2, max_steps=60)
+    assert set(top_features(adata, 1)["groups"]) == {"all"}
+    new = cells()[:7].copy()
+    project(new, adata)
+    assert new.obsm["X_gsnmf"].shape == (7, 2)
+    assert "gsnmf_group" not in new.obs
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"groups": "type"}, "expected groups to be a column of obs; got 'type', and obs has cell_type"),
+        ({"layer": "raw"}, "expected layer to be one of none; got 'raw'"),
+        ({"mask_var": "hv"}, "expected mask_var to be a column of var; got 'hv', and var has highly_variable"),
+        ({"mask_var": [True]}, r"expected mask_var to be 12 booleans, some of them true; got bool of shape \(1,\)"),
+        ({"unlabelled": "?"}, r"expected unlabelled to be a label in obs\['cell_type'\]; got '\?'"),
+        ({"groups": None, "unlabelled": "?"}, r"expected groups with unlabelled='\?'; got groups=None"),
+        ({"batch": "plate"}, "expected batch=None, as a second grouping is not available yet; got 'plate'"),
+    ],
+)
+def test_what_is_refused(arguments, message):
+    with pytest.raises(ValueError, match=f"^{message}"):
+        factorize(cells(), **arguments)
+
+
+def test_what_is_not_an_anndata():
+    with pytest.raises(ValueError, match=r"expected an AnnData; got str: anndata.read_h5ad reads one \(pip install"):
+        factorize("cells.h5ad")
+    with pytest.raises(ValueError, match="in uns and varm; got none by the key 'gsnmf'"):
+        top_features(cells())
