@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from .moved import forward_moved_modules
 
 if TYPE_CHECKING:
-    from .comparison import Choice, choose_rank, compare, plot_comparison, plot_rank_choice
+    from .comparison import Choice, Consensus, choose_rank, compare, consensus, plot_comparison, plot_rank_choice
     from .drawing.features import plot_top_features
     from .drawing.sensitivity import sensitivity_plot, sensitivity_table
     from .estimator import GroupSparseNMF
@@ -18,10 +18,12 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Choice",
+    "Consensus",
     "GroupSparseNMF",
     "__version__",
     "choose_rank",
     "compare",
+    "consensus",
     "counts_by_group",
     "describe_components",
     "plot_comparison",
@@ -36,6 +38,8 @@ __all__ = [
 _WHERE = {
     "GroupSparseNMF": "estimator",
     "Choice": "comparison",
+    "Consensus": "comparison",
+    "consensus": "comparison",
     "choose_rank": "comparison",
     "compare": "comparison",
     "plot_comparison": "comparison",

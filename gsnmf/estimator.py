@@ -346,10 +346,10 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         Returns the table of `gsnmf.top_features_table`, whose column width says which kind of interval is in a row.
         """
         check_is_fitted(self)
-        result = self._response(X, refine) if isinstance(X, LinearResponse) else self._fit
-        data = result.problem.data if isinstance(result, LinearResponse) else labelled(self._new(X), self._index)
-        names = getattr(self, "feature_names_in_", np.arange(self.n_features_in_))
-        data = data._replace(names=Names(names, data.names.sample, data.names.group))
+        result: Any = self._response(X, refine) if isinstance(X, LinearResponse) else self._fit
+        data = labelled(self._new(X), self._index) if not isinstance(X, LinearResponse) else X.problem.data
+        names: Any = getattr(self, "feature_names_in_", np.arange(self.n_features_in_))
+        data = data._replace(names=Names(names, *map(list, (data.names.sample, data.names.group))))
         how: Any = {"by": by, "intervals": intervals, "prob": prob, "refine": refine, "corrected": corrected}
         return top_features_table(result, data, n_features, **how)
 

@@ -53,17 +53,19 @@ def plot_top_features(
     n = len(table) // len(order)
     R = -(-len(order) // C)
     ax = new_axes(WIDTH * C + 0.2, LINE * (n + 2) * R + 0.5) if ax is None else ax
-    bars, lines = [], []
-    for place, (k, rows) in enumerate(table.groupby("component", sort=False)):
-        y, x = divmod(place, C)
-        y *= n + 2
-        ax.text(x, y, _heading(int(k), about.loc[k]), fontsize=8, weight="bold", va="center", color=DARK)
-        unit = 0.92 / (rows["upper"].fillna(rows["probability"]).max() or 1)
-        for m, row in enumerate(rows.itertuples(index=False), 1):
-            bars.append(Rectangle((x, y + m - 0.42), row.probability * unit, 0.84))
-            if row.width != "none":
-                lines.append([(x + row.lower * unit, y + m + 0.36), (x + row.upper * unit, y + m + 0.36)])
-            ax.text(x + 0.02, y + m, _short(row.feature), fontsize=8, va="center", color=DARK)
+    bars: list[Rectangle] = []
+    lines: list[Any] = []
+    names = table["feature"].to_numpy().reshape(len(order), n)
+    numbers = table[["probability", "lower", "upper"]].to_numpy(float).reshape(len(order), n, 3)
+    for place, k in enumerate(order.tolist()):
+        row, x = divmod(place, C)
+        y = row * (n + 2)
+        ax.text(x, y, _heading(k, about.iloc[k]), fontsize=8, weight="bold", va="center", color=DARK)
+        unit = 0.92 / (np.nanmax(numbers[place]) or 1.0)
+        for m, (p, low, high) in enumerate(unit * numbers[place], 1):
+            bars.append(Rectangle((x, y + m - 0.42), p, 0.84))
+            lines.append([(x + low, y + m + 0.36), (x + high, y + m + 0.36)])  # not drawn where there is no width
+            ax.text(x + 0.02, y + m, _short(names[place, m - 1]), fontsize=8, va="center", color=DARK)
     ax.add_collection(PatchCollection(bars, facecolor=PALE, linewidth=0, zorder=0), autolim=False)
     ax.add_collection(LineCollection(lines, colors=BLUE, linewidths=1.2), autolim=False)
     ax.set(xlim=(-0.05, C), ylim=(R * (n + 2) - 1, -1))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..inference import Posterior
 from ..inference.results import factors_of, require_own_data
-from ..model import Data, Priors
+from ..model import Data, Gamma, Priors
 from ..model.checks import whole
 from ..model.conjugacy import rate_shape
 from ..model.priors import canonical
@@ -100,13 +100,11 @@ def serves(priors: Priors | None, data: Data, K: int) -> NDArray[np.bool_]:
         data: its data.
         K: number of components.
     """
-    family = None if priors is None else canonical(priors).coefficients
-    rate = None if family is None else family.hyperprior
-    if rate is None or family.axes != ("component", "group") or not hasattr(rate, "a"):
+    family: Any = None if priors is None else canonical(priors).coefficients
+    bound = family is not None and family.axes == ("component", "group") and isinstance(family.hyperprior, Gamma)
+    if not bound or rate_shape(family, data, K) != (K, data.num_groups):
         return np.zeros((K, 0), bool)
-    if rate_shape(family, data, K) != (K, data.num_groups):
-        return np.zeros((K, 0), bool)
-    return served(rate, data.group_sizes, K)
+    return served(family.hyperprior, data.group_sizes, K)
 
 
 def example_samples(posterior: Posterior, n: int) -> list[NDArray[np.intp]]:

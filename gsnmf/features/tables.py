@@ -82,7 +82,11 @@ def top_features_table(
     found = measures(q, data if isinstance(data, Data) else None)
     best = largest(getattr(found, by)[:, chosen], n, found.probability[:, chosen])
     f, i = best.T.ravel(), np.repeat(chosen, len(best))
-    columns = {"component": i, "rank": np.tile(np.arange(1, len(best) + 1), len(chosen)), "feature": names.feature[f]}
+    columns: dict[str, Any] = {
+        "component": i,
+        "rank": np.tile(np.arange(1, len(best) + 1), len(chosen)),
+        "feature": names.feature[f],
+    }
     columns |= {name: getattr(found, name)[f, i] for name in MEASURES}
     if response is None:
         return pd.DataFrame(columns | _mean_field(q.T, columns["probability"], f, i, prob))
