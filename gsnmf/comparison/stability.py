@@ -196,7 +196,8 @@ def _check(fits: Any, threshold: float) -> list[Posterior]:
     """Return the posteriors; raise unless there are two or more with finite factors of one shape."""
     require_fraction("threshold", threshold)
     if isinstance(fits, (Fit, Posterior)) or not isinstance(fits, (list, tuple)) or len(fits) < 2:
-        got = f"{len(fits)}" if isinstance(fits, (list, tuple)) else type(fits).__name__
+        several = isinstance(fits, (list, tuple)) and not isinstance(fits, (Fit, Posterior))
+        got = f"{len(fits)}" if several else type(fits).__name__
         raise ValueError(f"expected two or more fits, from different starts; got {got}")
     posteriors = [factors_of(fit) for fit in fits]
     shapes = {np.shape(q.T.mean) for q in posteriors}

@@ -39,15 +39,18 @@ def _table(s: Summary, found: Measures) -> Html:
     rows = []
     for k in s.orders.get("class", s.orders["size"]):
         row = about.iloc[k]
-        cells: list[Any] = [tag("b", f"#{k}"), percent(s.share[k]) if s.used[k] else "dead"]
+        if not s.used[k]:
+            blank = tag("td", "dead: it explains nothing", colspan=len(heads) - 1)
+            rows.append(tag("tr", tag("td", tag("b", f"#{k}")), blank, data_k=k, id=f"named-{k}", class_="dead"))
+            continue
+        cells: list[Any] = [tag("b", f"#{k}"), percent(s.share[k])]
         if grouped:
             serves = f"bound to {row['serves']}" if row["serves"] else "not bound"
             tip = f"{percent(row['group_share'])} of its counts are in {row['group']}; {serves} by the prior"
             cells.append(tag("span", shorten(row["group"], 24), f" {percent(row['group_share'])}", data_tip=tip))
         cells += [commas([_feature(s, found, int(f), k) for f in best[by][:, k]]) for by in best]
         cells.append(shorten(row["samples"], 3 * LETTERS))
-        kind = None if s.used[k] else "dead"
-        rows.append(tag("tr", [tag("td", cell) for cell in cells], data_k=k, id=f"named-{k}", class_=kind))
+        rows.append(tag("tr", [tag("td", cell) for cell in cells], data_k=k, id=f"named-{k}"))
     head = tag("thead", tag("tr", [tag("th", name, scope="col") for name in heads]))
     whole = tag("table", head, tag("tbody", rows, id="named"), class_="numbers words")
     return tag("div", whole, class_="scroll", tabindex=0, role="region", aria_label="Components by name")
@@ -69,14 +72,15 @@ def _form(index: dict[str, Any], number: int) -> Html:
 def search_index(s: Summary, found: Measures, room: int = ROOM) -> dict[str, Any]:
     """Return features by name, the most frequent first, with the components that explain most of their counts.
 
-    The proportion of a feature's counts that a component explains is p(i|ν) = p(ν|i) p(i) / p(ν).
+    The proportion of a feature's counts that a component explains is p(i|ν) = p(ν|i) p(i) / p(ν), over components in
+    use.
 
     Args:
         s: the fit in numbers.
         found: its measures.
         room: characters in the encoded index at most.
     """
-    joint = found.probability * found.share
+    joint = found.probability * np.where(found.used, found.share, 0.0)
     overall = joint.sum(axis=1)
     part = joint / np.maximum(overall, np.finfo(float).tiny)[:, None]
     best: NDArray[np.intp] = np.argsort(-part, axis=1, kind="stable")[:, :PLACES]

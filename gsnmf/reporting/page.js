@@ -196,7 +196,7 @@
       places[n].forEach(([k, share], m) => {
         const link = make("a", `#${k}${homes[k] ? ` ${homes[k]}` : ""}`);
         link.href = `#named-${k}`;
-        row.append(m ? ", " : "", `${share} % of its counts in `, link);
+        row.append(m ? ", " : "", `${share} % in `, link);
       });
       return row;
     });

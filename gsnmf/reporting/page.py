@@ -30,7 +30,8 @@ LIGHT = 0.2  # images with a smaller proportion of zeros are not strokes on pape
 
 NAMED = (
     "Most probable features are those with the largest t/Σt; distinctive ones are both probable and rare in other "
-    "components (FREX). Example samples: those with the largest proportions of the component, among the larger half."
+    "components (FREX). Example samples: those with the largest proportions of the component, among the larger half. "
+    "The search says which parts of a feature's counts components explain."
 )
 
 
