@@ -88,8 +88,8 @@ def frex(probability: Matrix, used: NDArray[np.bool_] | None = None, weight: flo
 
     Args:
         probability: p(ν|i), features × components.
-        used: components that count in Σ_j, in addition to i itself; a dead component, whose profile is flat, would make
-            rare features look shared. None for all.
+        used: components j that count in the sum; a dead component, whose profile is flat, would make rare features look
+            shared. None for all. (Adding i itself, if it is dead, would not change ranks.)
         weight: w, between 0 and 1, of exclusivity e.
 
     >>> P = np.array([[0.4, 0.4], [0.3, 0.05], [0.2, 0.05], [0.05, 0.3], [0.05, 0.2]])
@@ -97,7 +97,7 @@ def frex(probability: Matrix, used: NDArray[np.bool_] | None = None, weight: flo
     ([0, 0], [1, 3])
     """
     kept = np.ones(probability.shape[1], bool) if used is None else used
-    total = probability[:, kept].sum(axis=1, keepdims=True) + np.where(kept, 0.0, probability)
+    total = probability[:, kept].sum(axis=1, keepdims=True)
     exclusivity = probability / np.maximum(total, np.finfo(float).tiny)
     ranks = [rankdata(x, method="max", axis=0) / len(x) for x in (exclusivity, probability)]
     return np.asarray(1 / (weight / ranks[0] + (1 - weight) / ranks[1]))

@@ -50,7 +50,10 @@ def test_pages_run_too(page, recwarn):
     assert not [w for w in recwarn if "SVI" not in str(w.message) and "steps" not in str(w.message)]
 
 
-@pytest.mark.parametrize("page", ["index", "model", "hyperparameters", pytest.param("faq", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "page",
+    ["index", "model", "hyperparameters", *(pytest.param(p, marks=pytest.mark.slow) for p in ("faq", "components"))],
+)
 def test_what_pages_show_is_so(page):
     """Snippets on tiny data, from top to bottom; and what stands in their comments."""
     names: dict = {}
@@ -64,6 +67,9 @@ def test_what_pages_show_is_so(page):
     elif page == "hyperparameters":
         assert names["per_sample"] == pytest.approx(90, abs=0.01)
         assert names["rates"].a[0] == pytest.approx([12.288, 122.88])  # 128 counts · 16 pixels · 6 samples · shares
+    elif page == "components":
+        assert names["found"].comes_back == 1
+        assert names["again"].posterior.T.mean.shape == (8, 3)
     else:
         assert names["fit"].converged
         assert names["choice"].rank == 3

@@ -40,7 +40,7 @@ def test_measures_by_loops():
     np.testing.assert_allclose(lift(P, share), [[P[f, i] / overall[f] for i in range(K)] for f in range(F)])
     expected = np.empty((F, K))
     for i in range(K):
-        e = [P[f, i] / sum(P[f, j] for j in range(K) if used[j] or j == i) for f in range(F)]
+        e = [P[f, i] / sum(P[f, j] for j in range(K) if used[j]) for f in range(F)]
         for f in range(F):
             ranks = [np.mean([x <= y[f] for x in y]) for y in (e, P[:, i])]
             expected[f, i] = 1 / (0.3 / ranks[0] + 0.7 / ranks[1])
