@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..features import describe_components, top_features_table
 from ..model import Data
+from ..model.checks import whole
 from .axes import DARK, new_axes
 
 PALE, BLUE = "#c6dbef", "#1f5fa8"
@@ -49,7 +50,7 @@ def plot_top_features(
     about = describe_components(result, data, 1)
     order = _order(about) if components is None else np.atleast_1d(np.asarray(components))
     table = top_features_table(result, data, n, by=by, components=order, intervals="mean field")
-    C = min(7, len(order)) if ncols is None else ncols
+    C = min(7, len(order)) if ncols is None else whole("ncols", ncols, 1)
     n = len(table) // len(order)
     R = -(-len(order) // C)
     ax = new_axes(WIDTH * C + 0.2, LINE * (n + 2) * R + 0.5) if ax is None else ax

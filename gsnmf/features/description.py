@@ -123,6 +123,8 @@ def example_samples(posterior: Posterior, n: int) -> list[NDArray[np.intp]]:
 
 def _check_samples(posterior: Posterior, data: Any) -> None:
     N = np.shape(posterior.V.mean)[1]
+    if N == 0:
+        raise ValueError("expected a fit with coefficients of samples; got one of a stream, which keeps none")
     if not isinstance(data, Data) or data.num_samples != N:
         got = f"{data.num_samples}" if isinstance(data, Data) else type(data).__name__
         raise ValueError(f"expected the data of the fit, with {N} samples; got {got}")

@@ -141,7 +141,7 @@ def test_a_row_for_each_component():
     assert set(plain["serves"]) == set(plain["group"]) == {""}
 
 
-def test_the_picture(tmp_path):
+def test_the_picture(tmp_path, monkeypatch):
     fit, data = made()
     ax = plot_top_features(fit, data, 2, title="pets")
     texts = [text.get_text() for text in ax.texts]
@@ -153,13 +153,27 @@ def test_the_picture(tmp_path):
     assert len(widths) == 2 * K
     own = Figure().add_subplot()
     assert plot_top_features(fit, data, 2, components=[1], ax=own) is own
+    monkeypatch.setattr("gsnmf.drawing.plots.save", lambda ax, path: None)
     names = {path.name for path in save_figures(tmp_path, fit, data)}
     assert "features.png" in names
     assert "features.png" not in {path.name for path in save_figures(tmp_path, fit, as_data(data.X, ["x", "y"] * 3))}
 
 
+def test_a_stream_has_features_but_no_samples():
+    """It keeps no coefficients: components count equally."""
+    fit, data = made()
+    q = fit.posterior._replace(V=Gamma(np.ones((K, 0)), np.ones((K, 0))))
+    P = np.asarray(q.T.mean) / np.asarray(q.T.mean).sum(axis=0)
+    table = top_features_table(q, data.names, 1, by="lift")
+    np.testing.assert_allclose(table["lift"], (P / P.mean(axis=1, keepdims=True)).max(axis=0))
+    with pytest.raises(ValueError, match="got one of a stream, which keeps none"):
+        describe_components(q, data)
+
+
 def test_bad_input():
     fit, data = made()
+    with pytest.raises(ValueError, match="ncols"):
+        plot_top_features(fit, data, ncols=0)
     with pytest.raises(ValueError, match="expected by to be one of 'probability', 'lift', 'frex'; got 'size'"):
         top_features_table(fit, data, by="size")
     with pytest.raises(ValueError, match=r"expected intervals to be one of .*; got 'exact'"):
