@@ -160,7 +160,8 @@ def test_the_curve_over_ranks(tmp_path, capsys):
 def test_the_curve_falls_beyond_the_true_number_of_components(monkeypatch):
     """Ten draws from the model with K = 5: from 5 to 7 components both curves fall by more than 0.1.
 
-    Over 30 other draws (seeds 100 to 129, five restarts) both fell by more than 0.1 in RATE of them.
+    Over 30 other draws (seeds 100 to 129, five restarts) both fell by more than 0.1 in 29. Were this the probability,
+    fewer than 7 of 10 would be found once in 4,000 runs.
     """
     monkeypatch.syspath_prepend("benchmarks")
     monkeypatch.delitem(sys.modules, "choosing", raising=False)
@@ -174,5 +175,5 @@ def test_the_curve_falls_beyond_the_true_number_of_components(monkeypatch):
             table = choose_rank(draw(40, 80, 6.0, seed), [5, 7], **options).table
         drop = table.loc[5] - table.loc[7]
         falls += bool(drop["comes_back"] > 0.1 and drop["silhouette"] > 0.1)
-    assert falls >= 8
+    assert falls >= 7
     monkeypatch.delitem(sys.modules, "choosing")
