@@ -24,9 +24,8 @@ def names_block(s: Summary) -> tuple[Html, dict[str, Any]]:
     Args:
         s: the fit in numbers.
     """
-    found = measures(s.fit.posterior, s.data)
-    index = search_index(s, found)
-    return tag("div", _form(index, s.data.num_features), _table(s, found)), index
+    index = search_index(s)
+    return tag("div", _form(index, s.data.num_features), _table(s, measures(s.fit.posterior, s.data))), index
 
 
 def _table(s: Summary, found: Measures) -> Html:
@@ -69,20 +68,19 @@ def _form(index: dict[str, Any], number: int) -> Html:
     return tag("div", form, tag("ul", id="find-results", aria_live="polite"), class_="find")
 
 
-def search_index(s: Summary, found: Measures, room: int = ROOM) -> dict[str, Any]:
+def search_index(s: Summary, room: int = ROOM) -> dict[str, Any]:
     """Return features by name, the most frequent first, with the components that explain most of their counts.
 
-    The proportion of a feature's counts that a component explains is p(i|ν) = p(ν|i) p(i) / p(ν), over components in
-    use.
+    The counts of feature ν that component i explains are about exp E[log t_νi] Σ_τ exp E[log v_iτ], as in `in_use`.
 
     Args:
         s: the fit in numbers.
-        found: its measures.
         room: characters in the encoded index at most.
     """
-    joint = found.probability * np.where(found.used, found.share, 0.0)
-    overall = joint.sum(axis=1)
-    part = joint / np.maximum(overall, np.finfo(float).tiny)[:, None]
+    T, V = (np.exp(np.asarray(q.log_mean, float)) for q in s.fit.posterior[:2])
+    counts = T * np.where(s.used, V.sum(axis=1), 0.0)
+    overall = counts.sum(axis=1)
+    part = counts / np.maximum(overall, np.finfo(float).tiny)[:, None]
     best: NDArray[np.intp] = np.argsort(-part, axis=1, kind="stable")[:, :PLACES]
     names, places = [], []
     for f in np.argsort(-overall, kind="stable"):
