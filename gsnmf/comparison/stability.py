@@ -133,13 +133,13 @@ def _clusters(unit: NDArray[Any], block: NDArray[Any], best: int) -> NDArray[np.
     centre, orders = unit[best], np.zeros((len(unit), unit.shape[2]), np.intp)
     for _ in range(MOST):
         found = np.stack([assignment(centre.T @ one, block) for one in unit])
+        found[best] = np.arange(unit.shape[2])  # its components name the clusters
         if (found == orders).all():
             break
         orders = found
         centre = np.take_along_axis(unit, orders[:, None, :], axis=2).sum(axis=0)
         centre = centre / np.maximum(np.linalg.norm(centre, axis=0), np.finfo(float).tiny)
-    place = np.argsort(orders[best])  # clusters in the order of the reference's components
-    return np.asarray(orders[:, place])
+    return orders
 
 
 def _silhouettes(matched: NDArray[Any], alive: NDArray[np.bool_]) -> NDArray[np.float64]:

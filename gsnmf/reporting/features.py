@@ -78,7 +78,7 @@ def search_index(s: Summary, room: int = ROOM) -> dict[str, Any]:
         room: characters in the encoded index at most.
     """
     T, V = (np.exp(np.asarray(q.log_mean, float)) for q in s.fit.posterior[:2])
-    counts = T * np.where(s.used, V.sum(axis=1), 0.0)
+    counts = T * V.sum(axis=1)
     overall = counts.sum(axis=1)
     part = counts / np.maximum(overall, np.finfo(float).tiny)[:, None]
     best: NDArray[np.intp] = np.argsort(-part, axis=1, kind="stable")[:, :PLACES]

@@ -207,7 +207,7 @@ def test_components_have_names_and_features_can_be_found() -> None:
     index = numbers(page)["features"]
     assert sorted(index["names"]) == sorted(data.names.feature)
     q = fit.posterior
-    counts = np.exp(q.T.log_mean)[:, : K - 1] * np.exp(q.V.log_mean)[: K - 1].sum(axis=1)  # the last is dead
+    counts = np.exp(q.T.log_mean) * np.exp(q.V.log_mean).sum(axis=1)
     f = int(index["names"][0].removeprefix("word"))
     assert f == int((counts.sum(axis=1)).argmax())
     k, share = index["places"][0][0]

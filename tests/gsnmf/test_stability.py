@@ -51,6 +51,8 @@ def test_unrelated_dictionaries_do_not_come_back():
     found = consensus([made(profiles(seed)) for seed in range(4)])
     assert found.comes_back < 0.1
     assert found.silhouette < 0.3
+    assert found.members[found.reference].tolist() == list(range(K))
+    assert all(sorted(row) == list(range(K)) for row in found.members.tolist())
 
 
 def test_one_component_that_does_not_come_back_is_named():
