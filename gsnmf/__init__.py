@@ -8,30 +8,40 @@ from typing import TYPE_CHECKING, Any
 from .moved import forward_moved_modules
 
 if TYPE_CHECKING:
-    from .comparison import Choice, choose_rank, compare, plot_comparison, plot_rank_choice
+    from .comparison import Choice, Consensus, choose_rank, compare, consensus, plot_comparison, plot_rank_choice
+    from .drawing.features import plot_top_features
     from .drawing.sensitivity import sensitivity_plot, sensitivity_table
     from .estimator import GroupSparseNMF
+    from .features import counts_by_group, describe_components, top_features_table
     from .reading import load_data
     from .reporting import report
 
 __version__ = "0.1.0"
 __all__ = [
     "Choice",
+    "Consensus",
     "GroupSparseNMF",
     "__version__",
     "choose_rank",
     "compare",
     "load_data",
+    "consensus",
+    "counts_by_group",
+    "describe_components",
     "plot_comparison",
     "plot_rank_choice",
+    "plot_top_features",
     "report",
     "sensitivity_plot",
     "sensitivity_table",
+    "top_features_table",
 ]
 
 _WHERE = {
     "GroupSparseNMF": "estimator",
     "Choice": "comparison",
+    "Consensus": "comparison",
+    "consensus": "comparison",
     "choose_rank": "comparison",
     "compare": "comparison",
     "load_data": "reading",
@@ -40,6 +50,10 @@ _WHERE = {
     "report": "reporting",
     "sensitivity_plot": "drawing.sensitivity",
     "sensitivity_table": "drawing.sensitivity",
+    "counts_by_group": "features",
+    "describe_components": "features",
+    "plot_top_features": "drawing.features",
+    "top_features_table": "features",
 }
 forward_moved_modules()
 

@@ -26,13 +26,15 @@ from .classification.prediction import (
 )
 from .classification.restarts import Recipe, draw_seeds, labelled
 from .classification.streaming import learn_batch, memory_of
+from .features import top_features_table
 from .inference import LinearResponse, cavi, in_use, linear_response
 from .inference.defaults import ACCELERATE, INIT, LAM_START, MAX_STEPS, TOL
 from .inference.results import divergence
-from .intervals import PROB, REFINING, largest_features, profiles, proportion_intervals, proportions, rows_of
+from .intervals import PROB, REFINING, proportion_intervals, proportions, rows_of
 from .model import Priors, as_data
 from .model.defaults import A_T, B_T, PER_GROUP, PRIOR, SCALE
 from .model.labels import warn_of_single_samples
+from .model.metadata import Names
 from .model.units import unit_of
 
 READING = {"dtype": np.float64, "ensure_all_finite": "allow-nan", "accept_sparse": "csr"}
@@ -325,6 +327,8 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         X: ArrayLike | LinearResponse,
         n_features: int = 10,
         *,
+        by: str = "probability",
+        intervals: str = "auto",
         prob: float = PROB,
         refine: bool = True,
         corrected: bool = False,
@@ -334,18 +338,21 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         Args:
             X: the training samples, or what `linear_response` returned for them, so that its work is done once.
             n_features: number of features of each component.
+            by: "probability", "lift" or "frex", as in `gsnmf.top_features_table`.
+            intervals: "auto", "linear response" or "mean field", as in `gsnmf.top_features_table`.
             prob: probability of the intervals.
             refine: as in `linear_response`.
             corrected: whether to correct the means as well; for small problems with all labels known.
 
-        Returns a table with columns component, feature, mean, lower, upper, sd, by linear response, and mean_field_sd,
-        which ignores that factors depend on each other.
+        Returns the table of `gsnmf.top_features_table`, whose column width says which kind of interval is in a row.
         """
-        response = self._response(X, refine)
-        f, i = largest_features(response.mean(lambda q: q.T.mean), n_features)
-        table = proportion_intervals(response, profiles(f, i), prob, corrected=corrected)
-        names = getattr(self, "feature_names_in_", np.arange(self.n_features_in_))
-        return pd.concat([pd.DataFrame({"component": i, "feature": names[f]}), table], axis=1)
+        check_is_fitted(self)
+        result: Any = self._response(X, refine) if isinstance(X, LinearResponse) else self._fit
+        data = labelled(self._new(X), self._index) if not isinstance(X, LinearResponse) else X.problem.data
+        names: Any = getattr(self, "feature_names_in_", np.arange(self.n_features_in_))
+        data = data._replace(names=Names(names, *map(list, (data.names.sample, data.names.group))))
+        how: Any = {"by": by, "intervals": intervals, "prob": prob, "refine": refine, "corrected": corrected}
+        return top_features_table(result, data, n_features, **how)
 
     def proportions(
         self,
@@ -365,7 +372,8 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
             refine: as in `top_features`.
             corrected: as in `top_features`.
 
-        Returns a table with columns sample, the row number, and component; the others are those of `top_features`.
+        Returns a table with columns sample, the row number, component, mean, lower, upper, sd, by linear response, and
+        mean_field_sd, which ignores that factors depend on each other.
         """
         check_is_fitted(self)
         rows = rows_of(samples, self.posterior_.V.mean.shape[1])

@@ -17,16 +17,19 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from .inference import LinearResponse, Posterior
+from .inference import Fit, LinearResponse, Posterior, linear_response
+from .inference.linear_response import DENSE, PRODUCTS
 from .inference.statistics import Statistic
 from .inference.supports import SUPPORTS, within
-from .model.checks import require_flag, require_fraction, whole
+from .model import Data, Gamma, Priors
+from .model.checks import require_flag, require_fraction
 from .model.types import Array
 
 REFINING: dict[str, Any] = {"max_steps": 1000, "tol": 1e-12}  # linear response needs the very optimum
 PROB = 0.9  # probability of an interval
 TINY = np.finfo(np.float32).tiny
 MOST = 1000  # intervals at once by conjugate gradients, some 50 products with the Hessian each
+WORK = 1e9  # products with the Hessian × stored entries of X × components: about ten seconds
 
 
 def proportion_intervals(
@@ -95,28 +98,19 @@ def totals(q: Posterior) -> Array:
     return parts / jnp.sum(parts)
 
 
-def largest_features(T_mean: ArrayLike, n: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return pairs of features and components: the n features with the largest E[t] of every component, in order.
+def rows_of(samples: ArrayLike | None, N: int, what: str = "samples to be row numbers") -> NDArray[np.intp]:
+    """Return row numbers, all N by default; raise if they are not whole numbers from 0 to N − 1.
 
     Args:
-        T_mean: features × components.
-        n: number of features, all of them if there are fewer.
-
-    >>> [x.tolist() for x in largest_features([[1.0, 5.0], [3.0, 2.0], [2.0, 1.0]], 2)]
-    [[1, 2, 0, 1], [0, 0, 1, 1]]
+        samples: the numbers.
+        N: how many there are.
+        what: what they are, for the message.
     """
-    whole("the number of features", n, 1)
-    order = np.argsort(-np.asarray(T_mean, float), axis=0, kind="stable")[:n]
-    return order.T.ravel(), np.repeat(np.arange(order.shape[1]), len(order))
-
-
-def rows_of(samples: ArrayLike | None, N: int) -> NDArray[np.intp]:
-    """Return row numbers of samples, all N by default; raise if they are not whole numbers from 0 to N − 1."""
     if samples is None:
         return np.arange(N)
     rows = np.atleast_1d(np.asarray(samples))
     if rows.ndim != 1 or rows.dtype.kind not in "iu" or not rows.size or rows.min() < 0 or rows.max() >= N:
-        raise ValueError(f"expected samples to be row numbers from 0 to {N - 1}; got {samples!r}")
+        raise ValueError(f"expected {what} from 0 to {N - 1}; got {samples!r}")
     return rows
 
 
@@ -127,3 +121,35 @@ def require_affordable(response: LinearResponse, number: int) -> None:
             f"expected at most {MOST} intervals at once in a problem of {response.size:,} coordinates, whose Hessian "
             f"is not factorised; got {number:,}: ask for fewer samples or features"
         )
+
+
+def why_not(result: Fit | Posterior, data: Data, priors: Priors | None, number: int) -> str | None:
+    """Return why intervals by linear response cannot be had or would take long; None if neither holds.
+
+    Args:
+        result: a fit or its posterior.
+        data: the data that it was fitted to.
+        priors: by default those of the fit.
+        number: of intervals.
+    """
+    if priors is None and getattr(result, "priors", None) is None:
+        return "the priors of this fit are not known"
+    posterior = result.posterior if isinstance(result, Fit) else result
+    gammas = all(isinstance(q, Gamma) for q in posterior.sites.values())
+    if getattr(result, "bound", "augmented") == "log_joint" or not gammas:
+        return "linear response needs Gamma factors"
+    if data.num_unlabelled > 0:  # by conjugate gradients, which take long to compile there
+        return "with unlabelled samples they would take long; `linear_response` has single ones"
+    if np.shape(posterior.V.mean)[1] != data.num_samples:
+        return "linear response needs the coefficients of all samples"
+    sizes = [int(np.prod(np.shape(q.mean))) for q in posterior.sites.values()]
+    size, border = 2 * sum(sizes), 2 * (sum(sizes) - max(sizes[:2]))  # as in `LinearResponse`, before any work
+    K = int(np.shape(posterior.T.mean)[1])
+    products = border + 2 * K if size * border <= DENSE else PRODUCTS * number
+    if products * data.matrix.stored().size * K > WORK:
+        return f"with {size:,} coordinates they would take long; `linear_response` has single ones"
+    try:
+        linear_response(result, data, priors)  # prepares and checks, no more
+    except ValueError as error:
+        return str(error)
+    return None

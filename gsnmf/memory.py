@@ -9,13 +9,13 @@ import jax
 import numpy as np
 import scipy.sparse
 
-from .files import PathLike
 from .headers import read_header
 from .inference import native
 from .inference.sharding import ShardedMatrix
 from .inference.stream.batches import default_size
 from .model import Data, Priors
 from .model.compressed import is_sparse
+from .reading import PathLike
 
 ARRAYS = 10  # arrays of the size of T and V in a run: moments and factors now, before and ahead; temporary ones
 TILE = 3 * (8 << 20)  # bytes of a tile of a dense X, of M and of ξ

@@ -163,6 +163,16 @@ def permutation(mine: dict[str, np.ndarray], to: dict[str, np.ndarray], block: n
     alike = _cosine(to["T"].T, mine["T"].T)
     if mine["V"].shape == to["V"].shape:
         alike = alike * _cosine(to["V"], mine["V"])
+    return assignment(alike, block)
+
+
+def assignment(alike: np.ndarray, block: np.ndarray) -> np.ndarray:
+    """Return the order of the columns with the largest sum of similarities along the diagonal, by the Hungarian method.
+
+    Args:
+        alike: similarities, components of the reference × components to order.
+        block: a number for every component, as from `blocks`; components stay within their block.
+    """
     order = np.arange(len(block))
     for b in np.unique(block):
         members = np.flatnonzero(block == b)

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ..model.data import Data
 from ..model.priors import Gamma, Priors, canonical
@@ -103,7 +103,7 @@ def warn_of_dead(fits: Sequence[Fit], datas: Sequence[Data], stacklevel: int = 2
     )
 
 
-def prune(fit: Fit, data: Data) -> Fit:
+def prune(fit: Fit, data: Data, kept: ArrayLike | None = None) -> Fit:
     """Return the fit without its unused components; its bound is not lower, except by rounding, and mostly higher.
 
     Component i owns −Σ_ν E[t] Σ_τ E[v] − KL(q(t_i)‖p) − KL(q(v_i)‖p) − KL(q(λ_i)‖p) of the bound, and its part of
@@ -115,6 +115,9 @@ def prune(fit: Fit, data: Data) -> Fit:
     Args:
         fit: of `cavi.run`, with its `priors`.
         data: the data that it was fitted to.
+        kept: true for components to keep instead of those in use, one for each, as from `Consensus.stable`. The bound
+            may then be lower, as counts of the others are not yet allotted to those that stay:
+            `cavi.run(data, pruned.priors, start=pruned)` continues the fit.
 
     Returns a fit to the same data under the priors in its `priors`, whose component axes are shorter; the other
     factors are as they were, `elbo` ends with the bound of the remaining ones, and `message` reports the pruning.
@@ -134,18 +137,36 @@ def prune(fit: Fit, data: Data) -> Fit:
     used, before = in_use(fit.posterior, data), bound(fit, data)
     if not np.isfinite(before):
         raise ValueError(f"expected a fit with a finite bound; got {before}")
+    if kept is not None:
+        return _keep(fit, data, check_kept(kept, len(used)), before)
     rounding = 16 * float(np.finfo(jnp.result_type(float)).eps) * abs(before)
-    kept, expected = used.copy(), _counts(fit.posterior, data)[1]
-    while not kept.all():
-        if kept.any():
-            posterior, priors = without(fit.posterior, fit.priors, kept)
-            after = bound(posterior, data, priors)
-            if after >= before - rounding:
-                said = f"{(~kept).sum()} of {len(kept)} components were left out, bound {after - before:+.3g}."
-                elbo, message = np.append(fit.elbo[:-1], after), f"{fit.message} {said}"
-                return fit._replace(posterior=posterior, priors=priors, elbo=elbo, message=message)
-        kept[np.argmax(np.where(kept, -np.inf, expected))] = True
+    stay, expected = used.copy(), _counts(fit.posterior, data)[1]
+    while not stay.all():
+        if stay.any():
+            pruned = _keep(fit, data, stay, before)
+            if pruned.elbo[-1] >= before - rounding:
+                return pruned
+        stay[np.argmax(np.where(stay, -np.inf, expected))] = True
     return fit
+
+
+def _keep(fit: Fit, data: Data, kept: NDArray[np.bool_], before: float) -> Fit:
+    """Return the fit with these components only, with its bound and a message."""
+    if kept.all() or fit.priors is None:
+        return fit
+    posterior, priors = without(fit.posterior, fit.priors, kept)
+    after = bound(posterior, data, priors)
+    said = f"{(~kept).sum()} of {len(kept)} components were left out, bound {after - before:+.3g}."
+    elbo, message = np.append(fit.elbo[:-1], after), f"{fit.message} {said}"
+    return fit._replace(posterior=posterior, priors=priors, elbo=elbo, message=message)
+
+
+def check_kept(kept: ArrayLike, K: int) -> NDArray[np.bool_]:
+    """Return flags of components as booleans; raise unless there is one for each of K, and one is true."""
+    flags = np.asarray(kept)
+    if flags.dtype != bool or flags.shape != (K,) or not flags.any():
+        raise ValueError(f"expected a boolean for each of {K} components, one of them true; got {kept!r}")
+    return flags
 
 
 def without(posterior: Posterior, priors: Priors, kept: NDArray[np.bool_]) -> tuple[Posterior, Priors]:

@@ -138,6 +138,11 @@ class LinearResponse:
         q = self._optimum.around.origin
         return int(self.size - 2 * max(q.T.a.size, q.V.a.size))
 
+    @property
+    def posterior(self) -> Posterior:
+        """The factors at the optimum."""
+        return self._optimum.around.origin.posterior
+
     def mean(self, f: Statistic, corrected: bool = False) -> np.ndarray:
         """Return E[f], in the shape of f: f of the fit itself, or corrected for fluctuations around the optimum.
 

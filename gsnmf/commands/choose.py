@@ -27,11 +27,14 @@ CHOOSE_EXAMPLE = "  gsnmf choose counts.csv --ranks 2:12 --out choice"
 CHOOSE = f"""examples:
 {CHOOSE_EXAMPLE}
   gsnmf choose counts.csv --labels classes.csv --ranks 10:40:10 --large 0.03 --splits 5
+  gsnmf choose counts.csv --ranks 2:12 --restarts 5 --stability
 
 A proportion of the entries is held out, models of every rank are fitted to the rest, and the held-out entries are
 scored by their log predictive density; this is repeated for every split. score: the mean log density of a held-out
 entry; behind: how far it is below the best score. The smallest rank that is behind by at most one standard error of
-that difference is chosen.
+that difference is chosen. With --stability, comes_back is the share of other restarts in which a component has a match
+with a cosine above 0.9, and silhouette says how well components are told apart (1 is best); both fall beyond the number
+of components that the data support.
 
 {FILES}
 The folder gets ranks.csv and ranks.png. Ctrl-C keeps the results so far. JAX_ENABLE_X64=1 in the environment computes
@@ -65,6 +68,11 @@ def add_choose(commands: Any, **common: Any) -> None:
         metavar="N",
         help="fits per rank and split; the best is kept (default: 3)",
     )
+    choose.add_argument(
+        "--stability",
+        action="store_true",
+        help="also say how often components come back in other restarts, and their silhouette; best with --restarts 5",
+    )
     add_run(choose)
     add_force(choose)
     choose.add_argument("--seed", type=seed, default=0, metavar="N", help="random seed (default: 0)")
@@ -91,6 +99,7 @@ def _choose(arguments: argparse.Namespace) -> int:
         num_splits=arguments.splits,
         restarts=arguments.restarts,
         seed=arguments.seed,
+        stability=arguments.stability,
         **run_options(arguments),
     )
     write_whole({table: choice.table.to_csv().encode()})
@@ -110,6 +119,7 @@ def describe_choice(choice: Choice) -> str:
         choice: as `choose_rank` returns it.
     """
     forms = {"score": "{:.4f}", "error": "{:.4f}", "behind": "{:.4f}", "behind_error": "{:.4f}", "in_use": "{:.1f}"}
+    forms |= {"comes_back": "{:.2f}", "silhouette": "{:.2f}"}
     formatters: Any = {name: form.format for name, form in forms.items()} | {"bound": "{:,.0f}".format}
     table = choice.table.reset_index().to_string(formatters=formatters, index=False)
     return f"{table}\n\nChosen: {choice.rank} components (the highest score has {choice.best})."

@@ -22,7 +22,8 @@ REPORT = f"""examples:
   gsnmf report old_fit.npz --data counts.csv --labels classes.csv
 
 FIT is a fit saved by gsnmf fit --out, both files. The page contains everything it shows, including the data where
-samples are drawn: it opens from disk, makes no network requests, and can be sent to others as it is."""
+samples are drawn: it opens from disk, makes no network requests, and can be sent to others as it is. Unless samples are
+images, components are listed by the names of their most probable and most distinctive features, with a search."""
 
 
 def add_report(commands: Any, **common: Any) -> None:

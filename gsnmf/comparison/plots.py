@@ -10,6 +10,9 @@ from ..drawing.axes import DARK, name_ticks, new_axes
 from .ranks import Choice
 from .summary import HEADINGS, RANKED, Comparison
 
+BLUE = "tab:blue"
+STABILITY = {"silhouette": "silhouette", "comes_back": "components that come back"}
+
 
 def plot_comparison(found: Comparison, ax: Axes | None = None, *, measure: str | None = None) -> Axes:
     """Draw the differences of all models from the first by one measure, with two standard errors.
@@ -42,6 +45,8 @@ def plot_comparison(found: Comparison, ax: Axes | None = None, *, measure: str |
 def plot_rank_choice(choice: Choice, ax: Axes | None = None) -> Axes:
     """Plot how far every rank is behind the best, with standard errors, and mark the rank chosen.
 
+    With the stability of components in the table, it is drawn as well, along an axis on the right.
+
     Args:
         choice: as `choose_rank` returns it.
         ax: the axes to draw on; None for a new figure.
@@ -54,5 +59,12 @@ def plot_rank_choice(choice: Choice, ax: Axes | None = None) -> Axes:
     ax.set(xlabel="components", ylabel="log density of a hidden\nentry, less the best")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.grid(alpha=0.3)
-    ax.legend(frameon=False)
+    lines = ax.get_legend_handles_labels()[0]
+    shown = [name for name in STABILITY if name in table]
+    if shown:
+        right = ax.twinx()
+        right.set(ylabel="stability over restarts", ylim=(min(0.0, table[shown].min().min()) - 0.02, 1.04))
+        for name, style in zip(shown, ("--s", ":^"), strict=False):
+            lines += right.plot(table.index, table[name], style, markersize=3.5, color=BLUE, label=STABILITY[name])
+    ax.legend(handles=lines, frameon=False)
     return ax

@@ -19,7 +19,8 @@ from ..inference.defaults import INIT, LAM_START, MAX_STEPS, TOL
 from ..inference.starts import check_lam_start, check_method
 from ..inference.warning import quiet
 from ..model import Data, Priors, as_data, default_priors, hide
-from ..model.checks import whole
+from ..model.checks import require_flag, whole
+from .stability import consensus
 
 POSITIONAL = Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD
 
@@ -32,7 +33,8 @@ class Choice(NamedTuple):
         entry, and the standard error of this difference, `behind_error`, usually far smaller than the errors of the
         scores; `in_use`, the number of components that explain anything, and `bound`, the highest of the restarts,
         both means over splits. Both errors treat entries as independent; those of one row or column are
-        not quite, so the errors are slightly too small.
+        not quite, so the errors are slightly too small. With stability=True also `comes_back` and `silhouette` of the
+        restarts (`consensus`), means over splits: both fall beyond the number of components that the data support.
     complete: False if Ctrl-C ended the run; the table then holds the results so far.
     """
 
@@ -55,12 +57,14 @@ class Choice(NamedTuple):
 
 
 class _Scored(NamedTuple):
-    """One rank on one split: the log predictive density of every hidden entry, and the best fit."""
+    """One rank on one split: the log predictive density of every hidden entry, the best fit, and all restarts."""
 
     per_entry: NDArray[Any]
     in_use: int
     bound: float
     late: bool
+    comes_back: float = float("nan")
+    silhouette: float = float("nan")
 
 
 def choose_rank(
@@ -77,6 +81,7 @@ def choose_rank(
     max_steps: int = MAX_STEPS,
     tol: float | None = TOL,
     num_samples: int = 300,
+    stability: bool = False,
     progress_bar: bool = True,
 ) -> Choice:
     """Choose the number of components that predicts hidden entries of X best.
@@ -96,6 +101,8 @@ def choose_rank(
         max_steps: as in `cavi.run`.
         tol: as in `cavi.run`.
         num_samples: draws from the posterior to predict with, as in `held_out_score`.
+        stability: whether to say how stable components are over the restarts, of which there should be five or more;
+            it does not change the choice.
         progress_bar: whether to show one.
 
     Ctrl-C keeps the splits that every rank was fitted to, or, before the first of them is complete, its ranks so far.
@@ -109,6 +116,9 @@ def choose_rank(
     ranks = _check_ranks(ranks)
     for name, value in {"num_splits": num_splits, "restarts": restarts, "num_samples": num_samples}.items():
         whole(name, value, 1)
+    require_flag("stability", stability)
+    if stability:
+        whole("restarts, with stability=True,", restarts, 2)
     if priors is not None and not isinstance(priors, Priors) and not callable(priors):
         raise ValueError(f"expected priors to be None, Priors, or a function of the rank; got {priors!r}")
     check_lam_start(lam_start)
@@ -125,12 +135,12 @@ def choose_rank(
                 for K in ranks:
                     progress.set_description(f"split {split + 1}, {K} components")
                     made = _priors(priors, part, K)
-                    found[K] = _score(part, made, K, keys, num_samples, **options)
+                    found[K] = _score(part, made, K, keys, num_samples, stability, **options)
                     progress.update()
         except KeyboardInterrupt:
             if not scores[0]:
                 raise
-    choice = _choice(scores, ranks)
+    choice = _choice(scores, ranks, stability)
     late = [K for found in scores for K, scored in found.items() if scored.late]
     if late and tol is not None:
         said = f"{len(late)} of {sum(map(len, scores))} fits did not converge, the first with {late[0]} components."
@@ -155,7 +165,7 @@ def _priors(given: Any, data: Data, K: int) -> Priors:
     return made
 
 
-def _score(data: Data, priors: Priors, K: int, keys: Any, num_samples: int, **options: Any) -> _Scored:
+def _score(data: Data, priors: Priors, K: int, keys: Any, num_samples: int, stability: bool, **options: Any) -> _Scored:
     with quiet():  # one warning for all fits at the end; too many components are tried on purpose
         fits = cavi.run_many(data, priors, keys=list(keys[1:]), rank=K, **options)
     sound = [fit for fit in fits if np.isfinite(fit.elbo[-1])]
@@ -163,24 +173,26 @@ def _score(data: Data, priors: Priors, K: int, keys: Any, num_samples: int, **op
         raise ValueError(f"expected a fit with a finite bound for {K} components; {fits[0].message}")
     fit: Fit = max(sound, key=lambda fit: fit.elbo[-1])
     score = held_out_score(fit, data, key=keys[0], num_samples=num_samples)
-    return _Scored(score.per_entry, int(in_use(fit.posterior, data).sum()), float(fit.elbo[-1]), not fit.converged)
+    scored = _Scored(score.per_entry, int(in_use(fit.posterior, data).sum()), float(fit.elbo[-1]), not fit.converged)
+    if not stability or len(sound) < 2:
+        return scored
+    matched = consensus(sound, data)
+    return scored._replace(comes_back=matched.comes_back, silhouette=matched.silhouette)
 
 
-def _choice(scores: list[dict[int, _Scored]], ranks: list[int]) -> Choice:
+def _choice(scores: list[dict[int, _Scored]], ranks: list[int], stability: bool) -> Choice:
     """Tabulate the splits that have all ranks, or the first one if none is complete."""
     whole_splits = [found for found in scores if len(found) == len(ranks)]
     used = whole_splits or scores[:1]
     by_rank = {K: [found[K] for found in used] for K in used[0]}
     entries = pd.DataFrame({K: np.concatenate([scored.per_entry for scored in all]) for K, all in by_rank.items()})
     behind = -entries.sub(entries[entries.mean().idxmax()], axis=0)
+    means = ("in_use", "bound") + (("comes_back", "silhouette") if stability else ())
     table = pd.DataFrame(
-        {
-            "score": entries.mean(),
-            "error": entries.sem(),
-            "behind": behind.mean(),
-            "behind_error": behind.sem(),
-            "in_use": {K: np.mean([scored.in_use for scored in all]) for K, all in by_rank.items()},
-            "bound": {K: np.mean([scored.bound for scored in all]) for K, all in by_rank.items()},
+        {"score": entries.mean(), "error": entries.sem(), "behind": behind.mean(), "behind_error": behind.sem()}
+        | {
+            name: {K: np.mean([getattr(scored, name) for scored in all]) for K, all in by_rank.items()}
+            for name in means
         }
     )
     return Choice(table.rename_axis("rank"), len(whole_splits) == len(scores))

@@ -20,6 +20,7 @@ from ..inference import Fit, in_use
 from ..model import Data
 from ..model.priors import is_grouped
 from .axes import DARK, cell_sides, frame_cells, name_ticks, new_axes, save
+from .features import plot_top_features
 from .montage import dictionary_montage
 
 
@@ -167,7 +168,8 @@ def save_figures(folder: Path, fit: Fit, data: Data, image_shape: tuple[int, int
         folder: created if it does not exist.
         fit: from `cavi.run`.
         data: the data of the fit.
-        image_shape: rows × columns if samples are images; else the dictionary is not drawn.
+        image_shape: rows × columns if samples are images; else the dictionary is drawn by the names of features, if
+            they have names.
     """
     T, V = np.asarray(fit.posterior.T.mean, float), np.asarray(fit.posterior.V.mean, float)
     names, order, home = data.names.group, np.arange(T.shape[1]), None
@@ -188,6 +190,8 @@ def save_figures(folder: Path, fit: Fit, data: Data, image_shape: tuple[int, int
     if image_shape is not None and used.any():
         title = f"dictionary, in negative ({used.sum()} of {len(used)} components in use)"
         axes["dictionary"] = dictionary_montage(T, image_shape, order=order[used[order]], groups=home, title=title)
+    if image_shape is None and data.names.feature.dtype.kind not in "iu":
+        axes["features"] = plot_top_features(fit, data)
     folder.mkdir(parents=True, exist_ok=True)
     for name, ax in axes.items():
         save(ax, folder / f"{name}.png")

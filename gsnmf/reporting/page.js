@@ -180,6 +180,35 @@
     }));
   }
 
+  // Features whose names have the text, those that begin with it first; all is text, never markup.
+  const SHOWN = 20;
+  function find(query) {
+    const list = byId("find-results"), { names, places, homes } = data.features, wanted = query.trim().toLowerCase();
+    const ranked = [[], []];
+    if (wanted) names.forEach((name, n) => {
+      const at = name.toLowerCase().indexOf(wanted);
+      if (at >= 0) ranked[at ? 1 : 0].push(n);
+    });
+    const hits = ranked.flat(), make = (tag, text) => Object.assign(document.createElement(tag), { textContent: text });
+    const rows = hits.slice(0, SHOWN).map((n) => {
+      const row = document.createElement("li");
+      row.append(make("b", names[n]), ": ");
+      places[n].forEach(([k, share], m) => {
+        const link = make("a", `#${k}${homes[k] ? ` ${homes[k]}` : ""}`);
+        link.href = `#named-${k}`;
+        row.append(m ? ", " : "", `${share} % in `, link);
+      });
+      return row;
+    });
+    if (wanted && hits.length > SHOWN) rows.push(make("li", `and ${hits.length - SHOWN} more`));
+    if (wanted && !hits.length) rows.push(make("li", "no such feature in the index"));
+    list.replaceChildren(...rows);
+  }
+  if (data.features) {
+    byId("find-form").hidden = false;
+    byId("find").addEventListener("input", (event) => find(event.target.value));
+  }
+
   const tip = byId("tip");
   function showTip(text, x, y) {
     tip.textContent = text;
@@ -209,6 +238,7 @@
 
   function render() {
     arrange(byId("gallery"));
+    arrange(byId("named"));
     arrange(byId("lam-rows"));
     all(".hinton").forEach(layOut);
     drawLam();

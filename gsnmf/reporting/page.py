@@ -18,7 +18,7 @@ from ..inference.results import priors_of, rank_of, require_own_data
 from ..model import Data, Priors
 from ..reading import PathLike
 from ..writing import write_whole
-from . import components, samples, sections
+from . import components, features, samples, sections
 from .charts import trace
 from .markup import Html, embed, escape, percent, tag
 from .pictures import as_pictures, symbols
@@ -27,6 +27,12 @@ from .widths import MARKS, Widths, find_widths
 
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 LIGHT = 0.2  # images with a smaller proportion of zeros are not strokes on paper: their large values are shown light
+
+NAMED = (
+    "Most probable features are those with the largest t/Σt; distinctive ones are both probable and rare in other "
+    "components (FREX). Example samples: those with the largest proportions of the component, among the larger half. "
+    "The search says which parts of a feature's counts components explain."
+)
 
 
 def report(
@@ -120,11 +126,12 @@ def _body(s: Summary, pixels: Any, seconds: float | None, khat: float | None) ->
     canvas, shades = components.heat(s)
     lam, rates = (None, None) if s.lam is None else components.relevance(s, pictures)
     found = guesses(s)
+    named, index = (None, None) if pictures is not None else features.names_block(s)
     parts = {
         "The data": sections.data_section(s),
         "The model and its priors": sections.model_section(s),
         "The fit": sections.fit_section(s, chart, seconds, khat),
-        "Components": _components(s, pictures, lam, canvas),
+        "Components": _components(s, pictures, named, lam, canvas),
         "Reconstructions": samples.reconstruction_section(s, draw, pictures, examples(s)),
     }
     if found is not None:
@@ -144,6 +151,7 @@ def _body(s: Summary, pixels: Any, seconds: float | None, khat: float | None) ->
         "trace": points,
         "heat": shades,
         "lam": rates,
+        "features": index,
         "light": pictures is not None and _zeros(s) < LIGHT,
     }
     return {"links": escape(links), "body": escape([drawn, *body]), "data": embed(numbers)}
@@ -154,7 +162,9 @@ def _zeros(s: Summary) -> float:
     return float(1 - np.count_nonzero(s.data.matrix.stored()) / s.data.num_observed)
 
 
-def _components(s: Summary, pictures: components.Pictures, lam: Html | None, canvas: Html) -> list[Any]:
+def _components(
+    s: Summary, pictures: components.Pictures, named: Html | None, lam: Html | None, canvas: Html
+) -> list[Any]:
     """Return the blocks about components, below the controls that sort them."""
     what = (
         "E[T] as pictures, each on its own scale"
@@ -164,12 +174,11 @@ def _components(s: Summary, pictures: components.Pictures, lam: Html | None, can
     dead = "A component is dead if the counts allocated to it are less than half of those it is expected to cause. "
     if pictures is None and s.widths is not None:
         dead += s.widths.note + (MARKS if s.widths.found else "")
-    blocks = [
-        components.controls(s, pictures),
-        _block(
-            "Dictionary", f"{what}. In percent: the component's part of ΣTV. {dead}", components.gallery(s, pictures)
-        ),
-    ]
+    blocks = [components.controls(s, pictures)]
+    if named is not None:
+        blocks.append(_block("Components by name", NAMED, named))
+    words = f"{what}. In percent: the component's part of ΣTV. {dead}"
+    blocks.append(_block("Dictionary", words, components.gallery(s, pictures)))
     if s.means is not None:
         blocks.append(
             _block(

@@ -13,15 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from ..inference import Fit, LinearResponse, Posterior, cavi, linear_response
-from ..inference.linear_response import PRODUCTS
-from ..intervals import REFINING, beta_ends, profiles, proportion_intervals, proportions, totals
-from ..model import Gamma
+from ..inference import Fit, Posterior, cavi, linear_response
+from ..intervals import REFINING, beta_ends, profiles, proportion_intervals, proportions, totals, why_not
 from ..model.types import Array
 from .markup import percent
 from .summary import PROB, Summary
-
-WORK = 1e9  # products with the Hessian × features × samples × components: about ten seconds
 
 Key = tuple[str, int, int]
 
@@ -75,28 +71,13 @@ def find_widths(s: Summary, features: Sequence[tuple[int, int]], samples: Sequen
         features: pairs of a feature and a component.
         samples: pairs of a component and a sample.
     """
-    if s.priors is None:
-        return none("the priors of this fit are not known")
-    factors = s.fit.posterior.sites.values()
-    if s.fit.bound == "log_joint" or not all(isinstance(q, Gamma) for q in factors):
-        return none("linear response needs Gamma factors")
-    if s.data.num_unlabelled > 0:  # by conjugate gradients, which take long to compile there
-        return none("with unlabelled samples they would take long; `linear_response` has single ones")
+    why = why_not(s.fit, s.data, s.priors, len(features) + len(samples) + s.rank)
+    if why is not None:
+        return none(why)
     try:
-        response = linear_response(s.fit, s.data, s.priors)  # prepares and checks, no more
-        if too_much(response, len(features) + len(samples) + s.rank):
-            return none(f"with {response.size:,} coordinates they would take long; `linear_response` has single ones")
         return _ask(s, features, samples)
     except ValueError as error:
         return none(str(error))
-
-
-def too_much(response: LinearResponse, number: int) -> bool:
-    """Return whether so many intervals take too much work for a page."""
-    F, N = response.problem.data.X.shape
-    K = response.problem.rank
-    products = response.border + 2 * K if response.is_dense else PRODUCTS * number
-    return bool(products * F * N * K > WORK)
 
 
 def _ask(s: Summary, features: Sequence[tuple[int, int]], samples: Sequence[tuple[int, int]]) -> Widths:

@@ -70,7 +70,10 @@ def test_pages_run_too(page, recwarn):
 
 @pytest.mark.parametrize(
     "page",
-    ["index", "model", "hyperparameters", *(pytest.param(x, marks=pytest.mark.slow) for x in ("structures", "faq"))],
+    [
+        *("index", "model", "hyperparameters"),
+        *(pytest.param(x, marks=pytest.mark.slow) for x in ("structures", "components", "faq")),
+    ],
 )
 def test_what_pages_show_is_so(page):
     """Snippets on tiny data, from top to bottom; and what stands in their comments."""
@@ -88,6 +91,9 @@ def test_what_pages_show_is_so(page):
     elif page == "structures":
         assert names["two"].group_names == ["B|1", "B|2", "T|1", "T|2"]
         assert names["found"][-1].argmax() == 1  # a T
+    elif page == "components":
+        assert names["found"].comes_back == 1
+        assert names["again"].posterior.T.mean.shape == (8, 3)
     else:
         assert names["fit"].converged
         assert names["choice"].rank == 3

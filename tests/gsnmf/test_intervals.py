@@ -6,10 +6,10 @@ import pytest
 from scipy import stats
 from sklearn.exceptions import NotFittedError
 
-from gsnmf import GroupSparseNMF, intervals
+from gsnmf import GroupSparseNMF, describe_components, intervals, top_features_table
 from gsnmf.inference import Posterior
 from gsnmf.intervals import beta_ends, proportion_intervals, rows_of, totals
-from gsnmf.model import Gamma, GroupSparse, Priors
+from gsnmf.model import Gamma, GroupSparse, Priors, as_data
 
 
 def fitted():
@@ -29,11 +29,19 @@ def test_intervals_of_features_and_samples():
     T, V = (response.mean(f) for f in (lambda q: q.T.mean, lambda q: q.V.mean))
     assert not np.allclose(T, model.posterior_.T.mean, rtol=1e-3)  # refined
     features = model.top_features(response, 2)
-    assert features.columns.tolist() == ["component", "feature", "mean", "lower", "upper", "sd", "mean_field_sd"]
+    assert set(features["width"]) == {"linear response"}
+    data, mean_field = as_data(frame.T, ["a", "b"] * 4), {"by": "lift", "intervals": "mean field"}
+    own = model.top_features(frame, 2, **mean_field)
+    assert set(own["width"]) == {"mean field"}
+    pd.testing.assert_frame_equal(own, top_features_table(model, data, 2, **mean_field))
+    assert describe_components(model, data)["serves"].tolist() == ["a", "b"]
+    pd.testing.assert_frame_equal(top_features_table(model, data, 2), features)  # small enough to be refined by itself
     assert features["component"].tolist() == [0, 0, 1, 1]
     best = np.argsort(-T, axis=0)[:2].T
     assert features["feature"].tolist() == ["vwxyz"[f] for f in best.ravel()]
-    np.testing.assert_allclose(features["mean"], [T[f, i] / T[:, i].sum() for i in (0, 1) for f in best[i]], rtol=1e-9)
+    np.testing.assert_allclose(
+        features["probability"], [T[f, i] / T[:, i].sum() for i in (0, 1) for f in best[i]], rtol=1e-9
+    )
     last = best[1, 1]
     by_hand = response.interval(lambda q: q.T.mean[last, 1] / q.T.mean[:, 1].sum(), support="unit")
     np.testing.assert_allclose(features.loc[3, ["lower", "upper"]].astype(float), by_hand, rtol=1e-9)

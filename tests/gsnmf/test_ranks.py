@@ -27,7 +27,7 @@ def asked(monkeypatch):
     """Nothing is fitted: scores are made up, best at 3, and what each was asked for is kept."""
     calls = []
 
-    def score(data, priors, K, keys, num_samples, **options):
+    def score(data, priors, K, keys, num_samples, stability, **options):
         calls.append((data, priors, K, options))
         rng = np.random.default_rng(len(data.held_out))  # the same noise for all ranks
         entries = rng.normal(size=len(data.held_out)) - 0.1 * max(0, 3 - K) - 1e-9 * K

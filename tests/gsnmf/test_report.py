@@ -16,14 +16,14 @@ import pytest
 from scipy import stats
 
 import gsnmf
-from gsnmf import cli, reporting
+from gsnmf import cli, intervals, reporting
 from gsnmf.inference import Fit, Posterior, cavi, linear_response
 from gsnmf.inference.families import LogNormal, Point
 from gsnmf.inference.posterior import LabelPosterior
 from gsnmf.model import Exponential, Gamma, GroupSparse, Priors, Relevance, as_data
-from gsnmf.model.problem import Problem
 from gsnmf.reporting import page as page_module
 from gsnmf.reporting import widths
+from gsnmf.reporting.features import search_index
 from gsnmf.reporting.graph import layout, model_graph
 from gsnmf.reporting.markup import Html, embed, escape, number, tag
 from gsnmf.reporting.summary import guesses, interval, summarise
@@ -191,6 +191,40 @@ def test_every_family_has_its_page(family: str, image_shape: Any) -> None:
     assert ("hinton-lam" in reader.having("id")) == grouped
     assert "hinton-v" in reader.having("id")  # labels are there, whether the prior uses them or not
     assert (numbers(page)["lam"] is not None) == (grouped or family == "relevance")
+
+
+def test_components_have_names_and_features_can_be_found() -> None:
+    """Without a script the table is there and the search is not; the index says where a feature's counts are."""
+    fit, data = problem(feature_names=[f"word{f}" for f in range(F)], sample_names=[f"doc{n}" for n in range(N)])
+    page = gsnmf.report(fit, data)
+    reader, about = Reader(page), gsnmf.describe_components(fit, data)
+    form = next(attributes for _, attributes in reader.elements if attributes.get("id") == "find-form")
+    assert "hidden" in form
+    text = re.sub("<[^>]*>", "", re.search(r'<tr[^>]*id="named-0".*?</tr>', page)[0])
+    for part in (about["top"][0], about["distinctive"][0], about["samples"][0], about["group"][0]):
+        assert escape(part) in text
+    assert "dead: it explains nothing" in re.search(rf'<tr[^>]*id="named-{K - 1}".*?</tr>', page)[0]
+    index = numbers(page)["features"]
+    assert sorted(index["names"]) == sorted(data.names.feature)
+    q = fit.posterior
+    counts = np.exp(q.T.log_mean) * np.exp(q.V.log_mean).sum(axis=1)
+    f = int(index["names"][0].removeprefix("word"))
+    assert f == int((counts.sum(axis=1)).argmax())
+    k, share = index["places"][0][0]
+    assert k == counts[f].argmax()
+    assert share == round(100 * counts[f, k] / counts[f].sum())
+    assert numbers(gsnmf.report(fit, data, image_shape=(2, 3)))["features"] is None
+
+
+def test_the_search_index_has_a_bounded_size() -> None:
+    fit, data = problem(feature_names=[f"{f}" + "ß" * 99 for f in range(F)])
+    s = summarise(fit, data, fit.priors)
+    whole = search_index(s)
+    assert max(map(len, whole["names"])) == 40
+    some = search_index(s, room=800)
+    assert 0 < len(some["names"]) < F
+    assert some["names"] == whole["names"][: len(some["names"])]  # the most frequent
+    assert len(embed([some["names"], some["places"]])) <= 800
 
 
 def test_without_labels_nothing_is_by_class() -> None:
@@ -426,9 +460,10 @@ def test_plates_of_a_model_with_unknown_labels_are_the_models():
 class Answers:
     """A response that differentiates nothing: widths are a tenth of the mean, the mean field's half of that."""
 
-    def __init__(self, fit: Fit, data: Any, priors: Any, size: int = 100, dense: bool = True) -> None:
-        self.problem = Problem(data, priors or fit.priors, K)
-        self.q, self.size, self.border, self.is_dense = fit.posterior, size, size, dense
+    is_dense = True
+
+    def __init__(self, fit: Fit, *_: Any) -> None:
+        self.q = fit.posterior
 
     def mean(self, f: Any) -> Any:
         return np.asarray(f(jax.tree.map(np.asarray, self.q)))
@@ -471,26 +506,27 @@ def test_every_interval_belongs_to_what_it_stands_at(monkeypatch: pytest.MonkeyP
     assert gsnmf.report(fit, data, widths=False).count("linear response") == 0
 
 
+def fails(*_: Any) -> None:
+    raise ValueError("the bound curves upwards")
+
+
 @pytest.mark.parametrize(
     ("family", "options", "why"),
     [
-        ("group sparse", {"size": 10**7}, "with 10,000,000 coordinates they would take long"),
-        ("group sparse", {"dense": False}, "with 100 coordinates they would take long"),
+        ("group sparse", {"WORK": 10}, f"with {2 * K * (F + N + C):,} coordinates they would take long"),
+        ("group sparse", {"DENSE": 0, "PRODUCTS": 10**6}, f"with {2 * K * (F + N + C):,} coordinates they would"),
         ("point", {}, "linear response needs Gamma factors"),
-        ("gamma", {"fails": "the bound curves upwards"}, "the bound curves upwards"),
+        ("gamma", {"linear_response": fails}, "the bound curves upwards"),
     ],
 )
 def test_why_there_are_no_intervals(
     family: str, options: dict[str, Any], why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def response(*arguments: Any) -> Answers:
-        if "fails" in options:
-            raise ValueError(options["fails"])
-        return Answers(*arguments, **options)
-
     monkeypatch.setattr(page_module, "find_widths", widths.find_widths)
-    monkeypatch.setattr(widths, "linear_response", response)
-    monkeypatch.setattr(widths, "PRODUCTS", 10**6)
+    monkeypatch.setattr(widths, "linear_response", Answers)
+    monkeypatch.setattr(intervals, "linear_response", Answers)
+    for name, value in options.items():
+        monkeypatch.setattr(intervals, name, value)
     fit, data = problem(family)
     words = " ".join(Reader(gsnmf.report(fit, data)).text)
     assert f"Intervals are left out: {why}" in words

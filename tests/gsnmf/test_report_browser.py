@@ -169,6 +169,35 @@ def test_values_are_shown_where_one_points(browser: Any, pages: dict[str, Path])
     assert not find("id", "tip").is_displayed()
 
 
+def test_features_can_be_searched(browser: Any, pages: dict[str, Path]) -> None:
+    """Names that begin with the text come first; markup in names is text, and links lead to components."""
+    visit(browser, pages["names"])
+    field = browser.find_element("id", "find")
+    assert field.is_displayed()
+    results = "return [...document.querySelectorAll('#find-results > li')].map(e => e.textContent)"
+    assert browser.execute_script(results) == []
+    field.send_keys("6")
+    found = browser.execute_script(results)
+    assert sorted(line.split(":")[0] for line in found) == [
+        "16",
+        "26",
+        "36",
+        "46",
+        "56",
+        *(str(f) for f in [6, *range(60, 64)]),
+    ]
+    assert all(line[0] == "6" for line in found[:5])
+    link = browser.find_element("css selector", "#find-results a")
+    k = link.text.split()[0].removeprefix("#")
+    link.click()
+    assert browser.current_url.endswith(f"#named-{k}")
+    field.clear()
+    field.send_keys("<b>")
+    assert browser.execute_script(results) == ["no such feature in the index"]
+    visit(browser, pages["pictures"])
+    assert not browser.find_elements("id", "find")
+
+
 def test_another_class_and_other_pictures_on_request(browser: Any, pages: dict[str, Path]) -> None:
     visit(browser, pages["pictures"])
     value = "return document.querySelector('#lam-rows > [data-k=\"0\"] .value').textContent"
