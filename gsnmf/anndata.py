@@ -21,16 +21,18 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from .classification.restarts import draw_seeds
+from .features import top_features_table
 from .inference import Fit, LinearResponse, Posterior, cavi, fold_in, in_use
 from .inference.defaults import INIT, LAM_START, MAX_STEPS, TOL
-from .intervals import PROB, TINY, beta_ends, largest_features, profiles, proportion_intervals
+from .intervals import PROB
 from .model import Data, Gamma, GroupSparse, Priors, as_data, default_priors
-from .model.checks import require_fraction, whole
+from .model.metadata import Names
 from .model.structures import served
 from .reading.annotated import CHUNK, read_genes, read_obs, read_var, require_annotated
 from .reading.counts import warn_unless_counts
 
 PARTS = ("shape", "scale")  # of a Gamma
+NARROW = 1e-6  # scale of Gammas that stand for exact values
 
 
 def factorize(
@@ -149,56 +151,43 @@ def project(
 
 
 def top_features(
-    adata: Any, n: int = 10, *, key: str = "gsnmf", prob: float = PROB, response: LinearResponse | None = None
+    adata: Any,
+    n: int = 10,
+    *,
+    by: str = "probability",
+    key: str = "gsnmf",
+    prob: float = PROB,
+    response: LinearResponse | None = None,
 ) -> pd.DataFrame:
-    """Return the largest genes of every component, as proportions t/Σt of the component, with intervals.
+    """Return the largest genes of every component, with intervals of their proportions t/Σt of the component.
 
     Args:
         adata: with the result of `factorize`.
         n: genes of each component.
+        by: "probability", "lift" or "frex", as in `gsnmf.top_features_table`; lift is relative to these cells.
         key: the key of the result.
         prob: probability of the intervals.
-        response: from `linear_response(fit, data)`, for widths that know how factors depend on each other; None for
-            those of the mean field, from the stored q(T), which are too narrow.
+        response: from `linear_response(fit, data)`, for widths that take into account how factors depend on each
+            other; None for those of the mean field, from the stored q(T), which are too narrow.
 
-    Returns a table with columns component, groups (that it serves), in_use, feature, mean, lower, upper, sd and widths,
-    which says where the intervals come from.
+    Returns the table of `gsnmf.top_features_table`, with columns groups, those that the component serves, and in_use.
     """
-    require_fraction("prob", prob)
-    whole("n", n, 1)
     stored = _stored(adata, key)
     mean = np.asarray(adata.varm[key], float)
     known = np.flatnonzero(np.isfinite(mean).all(axis=1))
     if not len(known):
         raise ValueError(f"expected genes of the dictionary in varm[{key!r}]; got {len(mean)} others")
-    f, i = largest_features(mean[known], n)
-    served_by = np.asarray(stored["components"]).astype(str)
-    head = {"component": i, "groups": served_by[i], "in_use": np.asarray(stored["in_use"], bool)[i]}
-    table = pd.DataFrame(head | {"feature": adata.var_names[known][f].tolist()})
-    if response is not None:
-        if response.mean(lambda q: q.T.mean).shape != (len(known), mean.shape[1]):
-            raise ValueError(
-                f"expected a response of these {len(known)} genes and {mean.shape[1]} components; got others"
-            )
-        found = proportion_intervals(response, profiles(f, i), prob).drop(columns="mean_field_sd")
-        return pd.concat([table, found.assign(widths="linear response")], axis=1)
+    if response is not None and np.shape(response.posterior.T.mean) != (len(known), mean.shape[1]):
+        raise ValueError(f"expected a response of these {len(known)} genes and {mean.shape[1]} components; got others")
     T = Gamma(*(np.asarray(adata.varm[f"{key}_{part}"], float)[known] for part in PARTS))
-    p, sd = _proportions(T)
-    low, high = beta_ends(np.clip(p[f, i], TINY, 1.0), sd[f, i], prob)
-    own = {"mean": p[f, i], "lower": low, "upper": high, "sd": sd[f, i], "widths": "mean field"}
-    return table.assign(**own)
-
-
-def _proportions(T: Gamma) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return E[t]/Σ E[t] and its standard deviation in the mean field, by the delta method.
-
-    Var(t_ν/Σ) ≈ ((1 − p_ν)² Var t_ν + p_ν² Σ_{μ≠ν} Var t_μ) / (Σ E[t])²,   Var t = a b².
-    """
-    mean, variance = T.a * T.b, T.a * T.b**2
-    total = mean.sum(axis=0, keepdims=True)
-    p = mean / total
-    others = variance.sum(axis=0, keepdims=True) - variance
-    return p, np.sqrt((1 - p) ** 2 * variance + p**2 * others) / total
+    V = np.asarray(adata.obsm[f"X_{key}"], float).T
+    narrow = Gamma(V / NARROW, np.full_like(V, NARROW))  # coefficients are stored without their widths
+    names = Names(adata.var_names[known], [], [])
+    table = top_features_table(response or Posterior(T, narrow, None), names, n, by=by, prob=prob)
+    i = table["component"].to_numpy()
+    table.insert(1, "groups", np.asarray(stored["components"]).astype(str)[i])
+    table.insert(2, "in_use", np.asarray(stored["in_use"], bool)[i])
+    return table
 
 
 def _write(adata: Any, key: str, fit: Fit, data: Data, genes: NDArray[np.intp], asked: dict[str, Any]) -> None:

@@ -22,8 +22,9 @@ from .model import Gamma, GroupSparse, Priors, as_data, default_priors
 from .reading import PathLike, read_matrix
 from .reading.hdf5 import SUFFIXES, Rows, find_matrix, names_of, open_group, read_column
 
-__all__ = ["Rows", "open_matrix", "read_column", "read_names", "sampled_priors"]
+__all__ = ["LAZY", "Rows", "open_matrix", "read_column", "read_names", "sampled_priors"]
 
+LAZY = (".npy", *SUFFIXES)  # formats that are opened, not loaded
 SAMPLE = 2048  # samples of which the default priors are made
 
 

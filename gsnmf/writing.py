@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
-try:
+fcntl: Any = None  # not on Windows: files still appear whole there, but two writers may interleave their pairs
+with suppress(ImportError):
     import fcntl
-except ImportError:  # pragma: no cover  # Windows: files still appear whole, but two writers may interleave their pairs
-    fcntl = None  # type: ignore[assignment]  # a module elsewhere
 
 
 def write_whole(contents: Mapping[Path, bytes]) -> None:

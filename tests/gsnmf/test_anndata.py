@@ -91,8 +91,8 @@ def test_top_features_with_intervals(fitted):
         "B cell": {0},
         "T cell": {1},
     }
-    assert ((table["lower"] < table["mean"]) & (table["mean"] < table["upper"])).all()
-    assert set(table["widths"]) == {"mean field"}
+    assert ((table["lower"] < table["probability"]) & (table["probability"] < table["upper"])).all()
+    assert set(table["width"]) == {"mean field"}
 
 
 @pytest.mark.slow
@@ -101,7 +101,7 @@ def test_widths_by_linear_response(fitted):
     data = as_data(adata[:, HIGH].copy(), "cell_type")
     response = linear_response(cavi.refine(fit, data, max_steps=500, tol=1e-12), data)
     better = top_features(adata, 2, response=response)
-    assert set(better["widths"]) == {"linear response"}
+    assert set(better["width"]) == {"linear response"}
     # The same quantity by its own formula, the delta method; they differ as the fit was refined in between.
     own = response.mean_field_sd(lambda q: q.T.mean[0, 0] / q.T.mean[:, 0].sum())
     first = top_features(adata, F).query("component == 0 and feature == 'g0'")["sd"].item()
