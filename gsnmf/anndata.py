@@ -25,7 +25,9 @@ from .features import top_features_table
 from .inference import Fit, LinearResponse, Posterior, cavi, fold_in, in_use
 from .inference.defaults import INIT, LAM_START, MAX_STEPS, TOL
 from .intervals import PROB
-from .model import Data, Gamma, GroupSparse, Priors, as_data, default_priors
+from .model import Data, Gamma, GroupSparse, Priors, as_data, crossed, default_priors
+from .model.crossing import Crossed
+from .model.defaults import PER_GROUP
 from .model.metadata import Names
 from .model.structures import served
 from .reading.annotated import CHUNK, read_genes, read_obs, read_var, require_annotated
@@ -44,6 +46,7 @@ def factorize(
     key_added: str = "gsnmf",
     unlabelled: Any = None,
     batch: str | None = None,
+    per_batch: int = 1,
     rank: int | None = None,
     init: str = INIT,
     lam_start: str = LAM_START,
@@ -61,7 +64,9 @@ def factorize(
         mask_var: a column of var of booleans, such as "highly_variable", or booleans: the genes to use; None for all.
         key_added: the key of results; see the top of this file.
         unlabelled: a label that stands for unlabelled cells, such as "Unknown".
-        batch: a column of obs with a second grouping, whose components serve a batch.
+        batch: a column of obs with a second grouping, such as plates: some components then serve a batch in all groups,
+            so that what belongs to the batch is not mistaken for the group (`gsnmf.model.crossed`).
+        per_batch: components of each batch.
         rank: components in all; by default three for each group, and 10 without groups.
         init: as in `cavi.run`.
         lam_start: as in `cavi.run`.
@@ -71,14 +76,22 @@ def factorize(
         priors: per_group, common, prior, small, large, scale, a_t and b_t, as in `default_priors`.
     """
     require_annotated(adata)
-    if batch is not None:  # the one place where a second grouping joins the first
-        raise ValueError(f"expected batch=None, as a second grouping is not available yet; got {batch!r}")
+    if batch is not None and (groups is None or rank is not None):
+        raise ValueError(f"expected groups and no rank with batch={batch!r}; got groups={groups!r}, rank={rank}")
     genes = read_var(adata, mask_var)
     X = read_genes(adata, layer, genes)
     warn_unless_counts(X, adata)
     labels = read_obs(adata, groups, unlabelled)
     names = adata.var_names[genes].tolist(), adata.obs_names.tolist()
-    data = as_data(X, labels, feature_names=names[0], sample_names=names[1])
+    named: dict[str, Any] = {"feature_names": names[0], "sample_names": names[1]}
+    two, asked = None, dict(priors)
+    if batch is not None:
+        two = crossed(_listed(labels), _listed(read_obs(adata, batch, None)))
+        serving = two.serving(priors.pop("per_group", PER_GROUP), per_batch, priors.pop("common", 0))
+        priors["structure"] = serving
+        named |= {"group_names": two.group_names, "label_prior": two.label_prior}
+        asked |= {"batch": batch, "per_batch": per_batch}
+    data = as_data(X, labels if two is None else two.labels, **named)
     believed = default_priors(data, rank=rank, **priors)
     _, [seed] = draw_seeds(random_state, 1)
     run: dict[str, Any] = {"init": init, "lam_start": lam_start, "max_steps": max_steps, "tol": tol}
@@ -91,9 +104,9 @@ def factorize(
         labels=cavi.labelling(warm_start=init),
         **run,
     )
-    asked = run | priors | {"groups": groups, "layer": layer, "unlabelled": unlabelled, "random_state": random_state}
+    asked |= run | {"groups": groups, "layer": layer, "unlabelled": unlabelled, "random_state": random_state}
     asked |= {"mask_var": mask_var if isinstance(mask_var, str) else None, "rank": fit.posterior.T.mean.shape[1]}
-    _write(adata, key_added, fit, data, genes, asked)
+    _write(adata, key_added, fit, data, genes, asked, two)
     return fit
 
 
@@ -146,7 +159,10 @@ def project(
         best.append(np.asarray(folded.bound).argmax(axis=1))
     adata_new.obsm[f"X_{key_added}"] = np.concatenate(V)
     if groups is not None:
-        found = np.asarray(groups)[np.concatenate(best)]
+        pairs = np.concatenate(best)
+        if "class_of" in stored:  # groups are pairs of a class and a batch
+            groups, pairs = stored["classes"], np.asarray(stored["class_of"])[pairs]
+        found = np.asarray(groups)[pairs]
         adata_new.obs[f"{key_added}_group"] = pd.Categorical(found, categories=list(groups))
 
 
@@ -190,7 +206,29 @@ def top_features(
     return table
 
 
-def _write(adata: Any, key: str, fit: Fit, data: Data, genes: NDArray[np.intp], asked: dict[str, Any]) -> None:
+def _listed(labels: Any) -> list[Any]:
+    return [None if pd.isna(label) else label for label in labels]
+
+
+def _served_names(serving: NDArray[np.bool_], names: NDArray[Any], two: Crossed | None) -> NDArray[Any]:
+    """Return the groups that each component serves, in words; of pairs, the class or the batch that it serves."""
+    known = {tuple(np.ones(len(names), bool)): "all"}
+    if two is not None:
+        for of, those in ((two.batch_of, two.batches), (two.class_of, two.classes)):
+            known |= {tuple(of == n): str(name) for n, name in enumerate(those)}
+    found = [known.get(tuple(row)) or "; ".join(map(str, names[row])) for row in serving]
+    return np.array(found, object)
+
+
+def _write(
+    adata: Any,
+    key: str,
+    fit: Fit,
+    data: Data,
+    genes: NDArray[np.intp],
+    asked: dict[str, Any],
+    two: Crossed | None,
+) -> None:
     """Write a fit into an AnnData, in types that h5ad files hold."""
     q: Any = fit.posterior
     K = np.shape(q.T.mean)[1]
@@ -217,16 +255,21 @@ def _write(adata: Any, key: str, fit: Fit, data: Data, genes: NDArray[np.intp], 
     if data.num_groups:
         names = data.names.group
         serving = served(rate, np.asarray(data.group_sizes), K)
-        stored["groups"] = names.astype(object) if names.dtype.kind == "U" else names
-        stored["components"] = np.array(
-            ["all" if row.all() else "; ".join(map(str, names[row])) for row in serving], object
-        )
+        stored["groups"] = _writable(names)
+        stored["components"] = _served_names(serving, names, two)
+        if two is not None:
+            stored |= {"classes": _writable(np.asarray(two.classes)), "class_of": two.class_of}
         stored["lam"] = {"shape": np.asarray(q.lam.a), "scale": np.asarray(q.lam.b)}
     adata.uns[key] = stored
     if q.z is not None:
-        adata.obs[f"{key}_group"] = pd.Categorical(
-            data.names.group[np.asarray(q.z).argmax(axis=1)], categories=data.names.group.tolist()
-        )
+        names, z = (data.names.group, q.z) if two is None else (np.asarray(two.classes), two.by_class(q.z))
+        found = names[np.asarray(z).argmax(axis=1)]
+        adata.obs[f"{key}_group"] = pd.Categorical(found, categories=names.tolist())
+
+
+def _writable(names: NDArray[Any]) -> NDArray[Any]:
+    """Return names as h5ad files hold them."""
+    return names.astype(object) if names.dtype.kind == "U" else names
 
 
 def _stored(adata: Any, key: str) -> dict[str, Any]:

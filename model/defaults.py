@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from numpy.typing import ArrayLike
+
 from .data import Data
 from .priors import Gamma, GroupSparse, Priors
 from .structures import common_and_individual, structured
@@ -23,6 +25,7 @@ def default_priors(
     per_group: int | Sequence[int] = PER_GROUP,
     rank: int | None = None,
     common: int = 0,
+    structure: ArrayLike | None = None,
     prior: str = PRIOR,
     small: float | None = None,
     large: float | None = None,
@@ -41,6 +44,7 @@ def default_priors(
         rank: components in all, `common` ones included; overrides per_group. Without groups, None means 10: pass the
             same number to `cavi.run`, as the shapes of these priors leave it open.
         common: components that all groups share, in addition to per_group of each.
+        structure: in place of these three, components × groups, true where a component may serve a group.
         prior: "relative", where small and large are fractions of a sample's counts (`relative_rates`), so that the
             prior follows the unit of X and the sizes of groups; or "paper", where they are the shapes aˡ themselves.
         small: aˡ where a component is bound; None means 0.001 ("relative") or 32 ("paper").
@@ -68,7 +72,10 @@ def default_priors(
     small, large = (
         default if given is None else given for given, default in zip((small, large), SHAPES[prior], strict=True)
     )
-    structure = common_and_individual(common, per_group if rank is None else None, data.num_groups, rank=rank)
+    if structure is None:
+        structure = common_and_individual(common, per_group if rank is None else None, data.num_groups, rank=rank)
+    elif rank is not None:
+        raise ValueError(f"expected rank or structure; got rank={rank} and a structure")
     if prior == "relative":
         return Priors(dictionary, GroupSparse(relative_rates(data, None, small, large, scale, structure=structure)))
     return Priors(dictionary, GroupSparse(structured(structure, small, large, scale)))

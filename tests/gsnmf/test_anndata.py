@@ -137,6 +137,21 @@ def test_unlabelled_cells(tmp_path):
     adata.write_h5ad(tmp_path / "cells.h5ad")
 
 
+def test_batches_have_components_of_their_own(tmp_path):
+    plate = np.arange(N) // 20
+    ambient = np.where(np.arange(F)[None, :] // 6 == plate[:, None], 6.0, 0.0)
+    adata = cells(COUNTS + np.random.default_rng(1).poisson(ambient))
+    adata.obs["plate"] = [f"plate {n}" for n in plate]
+    factorize(adata, batch="plate", **RUN)
+    assert adata.uns["gsnmf"]["components"].tolist() == ["B cell", "T cell", "plate 0", "plate 1"]
+    V = adata.obsm["X_gsnmf"]
+    assert [V[plate == n, 2 + n].mean() > 10 * V[plate != n, 2 + n].mean() for n in (0, 1)] == [True, True]
+    adata.write_h5ad(tmp_path / "cells.h5ad")
+    new = cells()[:7].copy()
+    project(new, ad.read_h5ad(tmp_path / "cells.h5ad"))
+    assert new.obs["gsnmf_group"].tolist() == new.obs["cell_type"].tolist()
+
+
 def test_without_groups():
     adata = cells()
     factorize(adata, None, rank=2, max_steps=60)
@@ -156,7 +171,11 @@ def test_without_groups():
         ({"mask_var": [True]}, r"expected mask_var to be 12 booleans, some of them true; got bool of shape \(1,\)"),
         ({"unlabelled": "?"}, r"expected unlabelled to be a label in obs\['cell_type'\]; got '\?'"),
         ({"groups": None, "unlabelled": "?"}, r"expected groups with unlabelled='\?'; got groups=None"),
-        ({"batch": "plate"}, "expected batch=None, as a second grouping is not available yet; got 'plate'"),
+        ({"batch": "plate"}, "expected groups to be a column of obs; got 'plate', and obs has cell_type"),
+        (
+            {"batch": "plate", "rank": 3},
+            "expected groups and no rank with batch='plate'; got groups='cell_type', rank=3",
+        ),
     ],
 )
 def test_what_is_refused(arguments, message):
