@@ -116,7 +116,7 @@ def test_gradients_and_products_with_the_hessian_agree_with_differences(name):
 def test_the_hessian_is_finite_and_symmetric():
     bound, at = in_logarithms("mask")
     flat, restore = jax.flatten_util.ravel_pytree(at)
-    H = jax.hessian(lambda x: bound(restore(x)))(flat)
+    H = jax.jit(jax.hessian(lambda x: bound(restore(x))))(flat)
     assert np.isfinite(H).all()
     np.testing.assert_allclose(H, H.T, atol=1e-9 * np.abs(H).max())
 

@@ -163,8 +163,14 @@ def geweke(name, mask, kernel=False):
     return found
 
 
+def cases(*values):
+    """Families with λ by group and without λ in every run of the suite, the others in make test-slow."""
+    short = values[0] in ("group sparse", "gamma") and True not in values
+    return pytest.param(*values, marks=() if short else pytest.mark.slow)
+
+
 # Eleven |z| < 4 fail by chance in 7 of 10,000 runs; the seeds are fixed, so they fail always or never.
-@pytest.mark.parametrize(("name", "mask"), [*((name, False) for name in FAMILIES), ("group sparse", True)])
+@pytest.mark.parametrize(("name", "mask"), [*(cases(name, False) for name in FAMILIES), cases("group sparse", True)])
 def test_gibbs_passes_gewekes_test(name, mask):
     z = geweke(name, mask)["right"]
     assert len(z) >= 6
@@ -181,7 +187,7 @@ def test_gibbs_passes_gewekes_test_through_the_kernel():
 
 @pytest.mark.parametrize(
     ("name", "bug"),
-    [(n, v) for n in FAMILIES for v in list(VARIANTS)[1:] if (n, v) != ("gamma", "wrong count in lam")],
+    [cases(n, v) for n in FAMILIES for v in list(VARIANTS)[1:] if (n, v) != ("gamma", "wrong count in lam")],
 )
 def test_gewekes_test_sees_a_bug(name, bug):
     z = geweke(name, False)[bug]
