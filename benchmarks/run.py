@@ -44,8 +44,8 @@ EPILOG = """what is measured:
   gibbs     a Gibbs sweep against a plain CAVI sweep, on digits
   nnls      nonnegative least squares against QR and SciPy column by column
   kernel    the compiled pass over nonzeros against the bytes it must move, scikit-learn, and two threads
-  sparse    a sweep of sparse X with its bound, with and without the kernel, against scikit-learn; two CPUs, growth in nonzeros,
-            a million samples, memory of a fit
+  sparse    a sweep of sparse X with its bound, with and without the kernel, against scikit-learn; two CPUs,
+            growth in nonzeros, a million samples, memory of a fit
 
 examples:
   python benchmarks/run.py --quick
