@@ -20,13 +20,14 @@ from ..model import Priors
 from ..model.checks import whole
 from ..model.defaults import SHAPES
 from ..model.priors import is_grouped
+from .heads import LEARNED
 from .projection import COMBINED
 from .restarts import Recipe
 
 SEVERAL = "for multi-label samples use gsnmf.model.as_data and cavi.run"
 CHOICES = {
-    "transform_by": ("nnls", "posterior"),
-    "predict_by": ("nearest", *COMBINED, "model"),
+    "transform_by": ("auto", "nnls", "posterior"),
+    "predict_by": ("auto", "nearest", *COMBINED, "model", *LEARNED),
     "select": ("bound", "validation"),
 }
 
@@ -88,11 +89,18 @@ def check_restarts(estimator: Any, y: ArrayLike | None) -> None:
         raise ValueError("expected labels, fit(X, y), for select='validation'; got y=None")
 
 
-def check_class_posterior(priors: Priors) -> None:
-    """Raise if the priors do not distinguish classes."""
-    if not is_grouped(priors):
+def check_class_posterior(priors: Priors, predict_by: str = "model") -> None:
+    """Raise if the priors do not distinguish classes, though predictions depend on the model's class bounds."""
+    if predict_by in ("model", "stacked") and not is_grouped(priors):
         got = type(priors.coefficients).__name__
-        raise ValueError(f"expected priors with GroupSparse coefficients for predict_by='model'; got {got}")
+        raise ValueError(f"expected priors with GroupSparse coefficients for predict_by={predict_by!r}; got {got}")
+
+
+def coefficients_by(transform_by: str, X: Any) -> str:
+    """Return how coefficients of samples like X are found, where "auto" leaves it open."""
+    if transform_by != "auto":
+        return transform_by
+    return "posterior" if scipy.sparse.issparse(X) else "nnls"
 
 
 def unmasked(X: Any) -> Any:

@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from tqdm import tqdm
 
-from ..inference import Fit, Posterior, cavi, fold_in
+from ..inference import Fit, Posterior, cavi
 from ..inference.warning import quiet
 from ..model import Data, Priors, as_data, default_priors
 from ..model.defaults import RANK
@@ -157,13 +157,6 @@ def _run_all(
     if said:
         warnings.warn(" ".join(said), ConvergenceWarning, stacklevel=5)
     return fits, sound
-
-
-def represent(X: NDArray[Any], posterior: Posterior, priors: Priors, by: str, shares: Any = None) -> NDArray[Any]:
-    """Return the coefficients, components × samples, of X (features × samples) by "nnls" or "posterior"."""
-    if by == "nnls":
-        return nnls(posterior.T.mean, X)
-    return np.asarray(fold_in(posterior, X, priors).mean(shares), float)
 
 
 def hold_out(y: NDArray[Any], classes: NDArray[Any], fraction: float, seed: int) -> list[NDArray[Any]]:
