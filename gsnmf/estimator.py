@@ -17,6 +17,7 @@ from .classification import parameters
 from .classification.calibration import fit_temperature
 from .classification.choosing import AUTO, candidates, compare
 from .classification.heads import LEARNED
+from .classification.multilabel import as_indicator, learn_several
 from .classification.pointless import warn_of_pointless
 from .classification.prediction import (
     LearningPlan,
@@ -40,7 +41,7 @@ from .model.units import unit_of
 
 LABELLED = (  # attributes that only a fit with labels has
     *("classes_", "validation_scores_", "transduction_", "label_distributions_", "temperature_"),
-    *("predictor_", "predictor_scores_", "predictor_reason_"),
+    *("predictor_", "predictor_scores_", "predictor_reason_", "_several"),
 )
 READING = {"dtype": np.float64, "ensure_all_finite": "allow-nan", "accept_sparse": "csr"}
 
@@ -211,6 +212,7 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         tags.input_tags.allow_nan = True
         tags.input_tags.sparse = True
         tags.target_tags.required = False
+        tags.classifier_tags.multi_label = True
         return tags
 
     def fit(self, X: ArrayLike, y: ArrayLike | None = None) -> Self:
@@ -219,7 +221,9 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         Args:
             X: samples × features, nonnegative; NaN where missing. Or a sparse matrix of SciPy, which stays sparse.
             y: one label per sample; NaN, None or the value of `unlabelled` for unlabelled samples, whose labels are
-                learned while the dictionary is learned from all samples. None for the unsupervised model.
+                learned while the dictionary is learned from all samples. Or several labels per sample: a matrix of 0
+                and 1, samples × labels, or a list of sets of labels; a sample without any counts as unlabelled for the
+                dictionary. None for the unsupervised model.
         """
         recipe = Recipe(*(getattr(self, name) for name in Recipe._fields))
         parameters.check_recipe(recipe)
@@ -232,8 +236,13 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         keys = [jax.random.key(seed) for seed in seeds]
         self._transform_by = parameters.coefficients_by(self.transform_by, matrix)
         how = self.select, self.validation_fraction, part_seed, self._transform_by, self.predict_by, self.verbose
-        plan = self._choose(LearningPlan(recipe, keys, *how), matrix, index)
-        found, self._memory = learn(plan, matrix, index, getattr(self, "classes_", None))
+        plan = LearningPlan(recipe, keys, *how)
+        if index is not None and index.ndim == 2:
+            found, self._memory, self._several = learn_several(plan, matrix, index)
+            self.predictor_ = "labels"
+        else:
+            plan = self._choose(plan, matrix, index)
+            found, self._memory = learn(plan, matrix, index, getattr(self, "classes_", None))
         kept = found.fits[found.best]
         self._fit, self._index = kept, index
         if self.select == "validation":
@@ -246,7 +255,7 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         data = as_data(matrix)
         self.in_use_ = in_use(self.posterior_, data)
         self.reconstruction_err_ = float(np.sqrt(2 * divergence(kept, data) / self.unit_))
-        if index is not None:
+        if index is not None and index.ndim == 1:
             self._calibrate(plan, matrix, index)
             self._transduce(plan, matrix, index)
         warn_of_pointless(self, self._memory, matrix, index)
@@ -309,9 +318,13 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Return the label with the highest score, which is the most probable in `predict_proba`, calibrated or not.
 
+        After a fit to several labels per sample, return a matrix of 0 and 1, samples × labels.
+
         Args:
             X: samples × features.
         """
+        if hasattr(self, "_several"):
+            return (self._several.margins(self._memory, self._new(X)) > 0).astype(int)
         scores = self._scores(X)
         labels: NDArray[Any] = self.classes_[scores.argmax(axis=1)]
         return labels
@@ -327,6 +340,8 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         Args:
             X: samples × features.
         """
+        if hasattr(self, "_several"):
+            return self._several.probabilities(self._memory, self._new(X))
         scores = self._scores(X)
         head = self._head
         if self.calibrate is None or self.temperature_ is None or head != self._calibrated_for:
@@ -465,10 +480,18 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
             self.__dict__.pop(name, None)
         X = parameters.unmasked(X)
         index: NDArray[Any] | None = None
-        if y is not None:
+        several = as_indicator(y)
+        if several is not None:
+            matrix = validate_data(self, X, **READING)
+            index, self.classes_ = several
+            parameters.check_several(self, matrix, index)
+            y = None
+        elif y is not None:
             parameters.check_single(y)
             unlabelled = parameters.find_unlabelled(y, self.unlabelled)
-        if y is None or unlabelled.any():
+        if several is not None:
+            pass
+        elif y is None or unlabelled.any():
             matrix = validate_data(self, X, **READING)
         else:
             matrix, labels = validate_data(self, X, y, **READING)
@@ -486,6 +509,8 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         self, X: ArrayLike, y: ArrayLike | None, classes: ArrayLike | None, first: bool
     ) -> tuple[Any, NDArray[Any] | None]:
         """Return a batch as `_read` does; the first one decides classes and unit."""
+        if y is not None:
+            parameters.check_single(y)
         if first and classes is None:
             return self._read(X, y)
         matrix = validate_data(self, parameters.unmasked(X), reset=first, **READING)

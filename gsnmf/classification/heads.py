@@ -27,7 +27,7 @@ from sklearn.svm import SVC, LinearSVC
 from .representation import Represented
 
 LEARNED = ("lda", "svm", "stacked")
-PENALTY = 5.0  # C of the linear machine, for samples of mean square length 1
+PENALTY = 10.0  # C of the linear machine, for samples of mean square length 1
 GAMMA, COST = 1.0, 10.0  # of the Gaussian kernel, for points of length 1
 
 

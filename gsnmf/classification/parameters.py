@@ -12,7 +12,7 @@ import pandas as pd
 import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_non_negative, column_or_1d
+from sklearn.utils.validation import check_consistent_length, check_non_negative, column_or_1d
 
 from ..inference import cavi
 from ..inference.starts import METHODS
@@ -24,7 +24,7 @@ from .heads import LEARNED
 from .projection import COMBINED
 from .restarts import Recipe
 
-SEVERAL = "for multi-label samples use gsnmf.model.as_data and cavi.run"
+SEVERAL = "several labels per sample are a matrix of 0 and 1, or a list of sets, in fit only"
 CHOICES = {
     "transform_by": ("auto", "nnls", "posterior"),
     "predict_by": ("auto", "nearest", *COMBINED, "model", *LEARNED),
@@ -162,6 +162,29 @@ def check_single(y: ArrayLike) -> None:
     shape = np.shape(y if hasattr(y, "shape") else np.asarray(y, object))
     if len(shape) > 1 and shape[1] != 1:
         raise ValueError(f"expected one label per sample ({SEVERAL}); got y of shape {shape}")
+
+
+def check_several(estimator: Any, X: Any, Y: NDArray[Any]) -> None:
+    """Raise if several labels per sample do not fit X or the estimator's options.
+
+    Args:
+        estimator: with its options.
+        X: samples × features.
+        Y: samples × labels.
+    """
+    check_consistent_length(X, Y)
+    if estimator.predict_by != "auto" or estimator.select != "bound":
+        raise ValueError(
+            "expected predict_by='auto' and select='bound' for several labels per sample; got "
+            f"predict_by={estimator.predict_by!r} and select={estimator.select!r}"
+        )
+    values = X.data if scipy.sparse.issparse(X) else X
+    if np.isnan(values).any():
+        raise ValueError(
+            f"expected X without missing entries for several labels per sample; got {np.isnan(values).sum()}"
+        )
+    if not Y.any():
+        raise ValueError(f"expected at least one label of a sample; got {Y.shape[0]} × {Y.shape[1]} zeros")
 
 
 def index_labels(labels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:

@@ -38,7 +38,7 @@ def _symptom(model: Any, memory: Memory, X: Any, y: NDArray[Any] | None) -> str 
     live, rank = int(model.in_use_.sum()), len(model.in_use_)
     if live < LIVE * rank and (y is None or live < len(model.classes_)):
         return f"{rank - live} of {rank} components are dead: the dictionary explains little of X or nothing."
-    if y is None or len(model.classes_) < 2:
+    if y is None or y.ndim == 2 or len(model.classes_) < 2:
         return None
     known = np.flatnonzero(y >= 0)
     some = known[:: max(1, len(known) // ENOUGH)]

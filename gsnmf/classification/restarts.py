@@ -100,8 +100,8 @@ def draw_seeds(random_state: Any, num_restarts: int) -> tuple[int, list[int]]:
 
 
 def labelled(X: NDArray[Any], y: NDArray[Any] | None) -> Data:
-    """Build Data from X (features × samples) and class indices, −1 for unlabelled samples."""
-    if y is None or (y >= 0).all():
+    """Build Data from X (features × samples) and class indices, −1 for unlabelled samples; or samples × labels."""
+    if y is None or y.ndim == 2 or (y >= 0).all():
         return as_data(X, y)
     return as_data(X, [None if c < 0 else c for c in y.tolist()])
 
