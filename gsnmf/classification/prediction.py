@@ -126,7 +126,7 @@ def class_scores(memory: Memory, predict_by: str, samples: Any) -> NDArray[np.fl
     lacks = predict_by not in memory.heads if predict_by in LEARNED else not memory.coefficients.keys() >= {*voters}
     if lacks:
         raise ValueError(
-            f"expected predict_by={predict_by!r} at fit, to keep what it needs of all {len(voters)} restarts; "
+            f"expected predict_by={predict_by!r} at fit, to keep all {len(voters)} restarts; "
             f"got a fit that kept {len(memory.coefficients)}"
         )
     if predict_by in LEARNED:

@@ -18,7 +18,7 @@ from ..model.priors import is_grouped
 from .projection import nnls
 
 FEW = 0.25  # proportion of nonzeros up to which a dense X is folded in as a sparse one, which gives the same numbers
-TOLERANCE = 1e-5  # of fold_in: on counts, no predicted class differed from that at 1e-6, at half the price
+TOLERANCE = 1e-5  # of fold_in for sparse X: no predicted class differed from that at 1e-6, at half the price
 MOST = 1 << 25  # numbers in q(v | c) of the samples that are folded in at once
 
 
@@ -94,10 +94,11 @@ def fold_in_parts(
     X = scipy.sparse.csc_array(X) if scipy.sparse.issparse(X) else np.asarray(X, float)
     if not scipy.sparse.issparse(X) and not np.isnan(X).any() and np.count_nonzero(X) <= FEW * X.size:
         X = scipy.sparse.csc_array(X)
+    tol = TOLERANCE if scipy.sparse.issparse(X) else 1e-6
     C = np.shape(posterior.lam.mean)[1] if posterior.lam is not None and is_grouped(priors) else 1
     step = max(1, MOST // (C * len(posterior.V.mean)))
     parts = []
     for n in range(0, X.shape[1], step):
-        folded = fold_in(posterior, X[:, n : n + step], priors, tol=TOLERANCE)
+        folded = fold_in(posterior, X[:, n : n + step], priors, tol=tol)
         parts.append((np.asarray(folded.mean(pi), float), np.asarray(folded.bound, float)))
     return np.concatenate([V for V, _ in parts], axis=1), np.concatenate([bound for _, bound in parts])
