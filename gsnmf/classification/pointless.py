@@ -13,12 +13,13 @@ from ..inference.warning import DeadComponentsWarning
 from .prediction import Memory, class_scores
 
 LIVE = 0.5  # proportion of components in use below which a fit is suspect
+LEAST = 0.5  # proportion of the counts in X that a dictionary should explain
 ENOUGH = 200  # samples whose predicted classes are looked at
 COUNTS = 1.0  # mean of the largest entries of samples, in counts, below which X hardly holds information
 
 
 def warn_of_pointless(model: Any, memory: Memory, X: Any, y: NDArray[Any] | None) -> None:
-    """Warn once if most components are dead, X is all zero, or all training samples are predicted to be of one class.
+    """Warn once if X is all zero or hardly explained, components are dead, or one class is predicted for everything.
 
     Args:
         model: the fitted estimator.
@@ -35,6 +36,9 @@ def _symptom(model: Any, memory: Memory, X: Any, y: NDArray[Any] | None) -> str 
     largest = X.data.max(initial=0) if scipy.sparse.issparse(X) else np.nanmax(np.append(np.ravel(X), 0.0))
     if not largest > 0:
         return "All entries of X are 0: nothing can be learned from them."
+    explained = _explained(model, X)
+    if explained < LEAST:
+        return f"The components explain {100 * explained:.2g} % of the counts in X: the prior on V outweighs the data."
     live, rank = int(model.in_use_.sum()), len(model.in_use_)
     if live < LIVE * rank and (y is None or live < len(model.classes_)):
         return f"{rank - live} of {rank} components are dead: the dictionary explains little of X or nothing."
@@ -48,6 +52,13 @@ def _symptom(model: Any, memory: Memory, X: Any, y: NDArray[Any] | None) -> str 
     if len(predicted) > 1:
         return None
     return f"All of {len(some)} training samples are predicted to be of class {model.classes_[predicted[0]]}."
+
+
+def _explained(model: Any, X: Any) -> float:
+    """Return Σ E[t] E[v] / Σ x, about 1 for any fit that the data decide."""
+    q = model.posterior_
+    expected = float(np.asarray(q.T.mean, float).sum(axis=0) @ np.asarray(q.V.mean, float).sum(axis=1))
+    return expected / float(np.nansum(X.data if scipy.sparse.issparse(X) else X))
 
 
 def _advice(model: Any, X: Any) -> str:
