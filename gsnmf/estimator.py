@@ -94,7 +94,7 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
             together with a linear support vector machine on log-normalised samples. "auto": the most accurate of
             these on parts of the training samples that are left out of dictionary and head in turn, which costs three
             more sets of fits (one, from 2000 samples on): nearest, blend, lda and svm for dense X; nearest, blend,
-            model, lda and stacked for sparse X.
+            model, lda and stacked for sparse X. Several labels per sample have a head of their own, whatever is asked.
         n_restarts: number of fits from different random starts, all of which take part in predictions, except by
             "nearest".
         select: criterion by which one restart is kept. "bound": the highest bound. "validation": each restart is fitted

@@ -115,7 +115,8 @@ def shared_coefficients(posterior: Posterior, priors: Priors, X: Any, pi: Any) -
         mean = np.broadcast_to(1 / np.asarray(posterior.lam.mean, float), (T.shape[1], len(pi))) @ pi
         shared = Priors(priors.dictionary, Gamma(1.0, mean[:, None]))
         folded = fold_in(posterior._replace(lam=None), as_data(X), shared, tol=TOLERANCE)
-    return T.sum(axis=0)[:, None] * np.asarray(folded.V.mean, float)[0]
+    counts: NDArray[np.float64] = T.sum(axis=0)[:, None] * np.asarray(folded.V.mean, float)[0]
+    return counts
 
 
 def as_indicator(y: Any) -> tuple[NDArray[np.int64], NDArray[Any]] | None:

@@ -173,11 +173,8 @@ def check_several(estimator: Any, X: Any, Y: NDArray[Any]) -> None:
         Y: samples × labels.
     """
     check_consistent_length(X, Y)
-    if estimator.predict_by != "auto" or estimator.select != "bound":
-        raise ValueError(
-            "expected predict_by='auto' and select='bound' for several labels per sample; got "
-            f"predict_by={estimator.predict_by!r} and select={estimator.select!r}"
-        )
+    if estimator.select != "bound":
+        raise ValueError(f"expected select='bound' for several labels per sample; got {estimator.select!r}")
     values = X.data if scipy.sparse.issparse(X) else X
     if np.isnan(values).any():
         raise ValueError(

@@ -14,6 +14,7 @@ from .prediction import Memory, class_scores
 
 LIVE = 0.5  # proportion of components in use below which a fit is suspect
 LEAST = 0.5  # proportion of the counts in X that a dictionary should explain
+EARLY = 10  # sweeps, before which a fit is judged by nobody
 ENOUGH = 200  # samples whose predicted classes are looked at
 COUNTS = 1.0  # mean of the largest entries of samples, in counts, below which X hardly holds information
 
@@ -36,6 +37,8 @@ def _symptom(model: Any, memory: Memory, X: Any, y: NDArray[Any] | None) -> str 
     largest = X.data.max(initial=0) if scipy.sparse.issparse(X) else np.nanmax(np.append(np.ravel(X), 0.0))
     if not largest > 0:
         return "All entries of X are 0: nothing can be learned from them."
+    if model.n_iter_ < EARLY:
+        return None
     explained = _explained(model, X)
     if explained < LEAST:
         return f"The components explain {100 * explained:.2g} % of the counts in X: the prior on V outweighs the data."

@@ -68,7 +68,7 @@ class Memory(NamedTuple):
         return self._seen(samples, self.voters(predict_by), self.by, given)
 
     def _seen(self, samples: Any, restarts: list[int], by: str, given: Any = None) -> Represented:
-        factors, priors = ([each[r] for r in restarts] for each in (self.posteriors, self.priors))
+        factors, priors = [self.posteriors[r] for r in restarts], [self.priors[r] for r in restarts]
         return Represented(factors, priors, by, self.shares, samples, given)
 
     def voters(self, predict_by: str) -> list[int]:

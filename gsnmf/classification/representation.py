@@ -58,7 +58,8 @@ class Represented:
     @cached_property
     def bounds(self) -> NDArray[np.float64]:
         """ℒ_τ(c), samples × classes, mean over restarts."""
-        return np.mean([bound for _, bound in self.folded], axis=0)
+        mean: NDArray[np.float64] = np.mean([bound for _, bound in self.folded], axis=0)
+        return mean
 
     @cached_property
     def roots(self) -> NDArray[np.float64]:

@@ -130,7 +130,7 @@ def test_several_labels():
     [
         (np.full((6, 2), 2), {}, "expected multi-label y as a matrix of 0 and 1, samples × labels; got y of shape"),
         (np.zeros((6, 2)), {}, "expected at least one label of a sample; got 6 × 2 zeros"),
-        (np.eye(2)[[0, 1] * 3], {"predict_by": "lda"}, "expected predict_by='auto' and select='bound' for several"),
+        (np.eye(2)[[0, 1] * 3], {"select": "validation"}, "expected select='bound' for several"),
     ],
 )
 def test_what_several_labels_refuse(y, options, said):
