@@ -19,6 +19,7 @@ from sklearn.svm import LinearSVC
 from ..inference import Posterior, fold_in
 from ..inference.warning import quiet
 from ..model import Gamma, Priors, as_data
+from ..model.labels import is_matrix
 from .heads import Profiles, profiles_of
 from .prediction import LearningPlan, Memory
 from .representation import TOLERANCE, root_proportions
@@ -127,6 +128,8 @@ def as_indicator(y: Any) -> tuple[NDArray[np.int64], NDArray[Any]] | None:
     """
     if scipy.sparse.issparse(y):
         y = y.toarray()
+    if isinstance(y, (list, tuple)) and len(y) and is_matrix(list(y)):
+        y = np.asarray(y)
     if hasattr(y, "ndim") and y.ndim == 2 and y.shape[1] > 1:
         Y = np.asarray(y)
         if Y.dtype.kind not in "biuf" or not np.isin(Y, (0, 1)).all():
