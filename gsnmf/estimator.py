@@ -14,6 +14,11 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from .classification import parameters
+from .classification.calibration import fit_temperature
+from .classification.choosing import AUTO, candidates, compare
+from .classification.heads import LEARNED
+from .classification.multilabel import as_indicator, learn_several
+from .classification.pointless import warn_of_pointless
 from .classification.prediction import (
     LearningPlan,
     calibrated,
@@ -37,6 +42,10 @@ from .model.labels import warn_of_single_samples
 from .model.metadata import Names
 from .model.units import unit_of
 
+LABELLED = (  # attributes that only a fit with labels has
+    *("classes_", "validation_scores_", "transduction_", "label_distributions_", "temperature_"),
+    *("predictor_", "predictor_scores_", "predictor_reason_", "_several"),
+)
 READING = {"dtype": np.float64, "ensure_all_finite": "allow-nan", "accept_sparse": "csr"}
 
 
@@ -77,13 +86,20 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
             restart learns its own, starting from the priors above; learning by sample is refused, as new samples would
             have no prior.
         transform_by: "nnls", nonnegative least squares (the paper's); or "posterior", the mean of v under the
-            variational posterior with the dictionary fixed, averaged over the candidate classes.
-        predict_by: "nearest", the nearest training sample by cosine of coefficients (the paper's). With the
-            dictionaries of all restarts: "vote", the majority of their nearest neighbours; "cosine", the class that is
-            nearest on average; "blend", the class that is nearest on average over cosines of coefficients and of their
-            square roots. Or "model", the class posterior of `fold_in`. All except "model" are as in the tables of
-            docs/experiments.md.
-        n_restarts: number of fits from different random starts.
+            variational posterior with the dictionary fixed, averaged over the candidate classes. "auto": "posterior" if
+            X is sparse, else "nnls".
+        predict_by: the head that predicts classes (docs/classification.md). "nearest": the nearest training sample by
+            cosine of coefficients (the paper's). With the dictionaries of all restarts: "vote", the majority of their
+            nearest neighbours; "cosine", the class that is nearest on average; "blend", the class that is nearest on
+            average over cosines of coefficients and of their square roots; "model", the class posterior of `fold_in`;
+            "lda" and "svm", shrinkage linear discriminants and a support vector machine on square roots of the
+            components' proportions; "stacked", which also sees the samples themselves: the model's class posterior
+            together with a linear support vector machine on log-normalised samples. "auto": the most accurate of
+            these on parts of the training samples that are left out of dictionary and head in turn, which costs three
+            more sets of fits (one, from 2000 samples on): nearest, blend, lda and svm for dense X; nearest, blend,
+            model, lda and stacked for sparse X. Several labels per sample have a head of their own, whatever is asked.
+        n_restarts: number of fits from different random starts, all of which take part in predictions, except by
+            "nearest".
         select: criterion by which one restart is kept. "bound": the highest bound. "validation": each restart is fitted
             without a stratified part of the training samples; the restart with the best 1-NN accuracy on that part (the
             highest bound among equals) is then refitted to all training samples, starting from its dictionary.
@@ -91,7 +107,8 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
             it, and at least one is not.
         calibrate: method by which `predict_proba` finds the temperature that calibrates probabilities. "training": on
             the labelled training samples, none of which is its own neighbour; it needs no further fits, but the
-            dictionary has seen these samples. A number of folds, from 2: on samples that are left out of the fit in
+            dictionary has seen these samples. With predict_by "auto", "lda", "svm" or "stacked", on samples that were
+            left out in turn. A number of folds, from 2: on samples that are left out of the fit in
             turn, with one more set of fits for every fold. None: uncalibrated probabilities (see `predict_proba`).
             Predicted labels are the same for all of these.
         unlabelled: the value in y that marks unlabelled samples, in addition to NaN and None, which always do; None for
@@ -120,6 +137,9 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
             `gsnmf.classification.transduction`), on images more often right than the model's own `posterior_.z`.
         label_distributions_: probabilities of the labels, samples × classes; 1 for labels that were given. They are not
             calibrated.
+        predictor_: the head that predicts, chosen if predict_by is "auto"; predictor_scores_: accuracy of every head on
+            training samples that were left out in turn, with its standard error; predictor_reason_: the choice in
+            words. The last two are only set where heads were compared.
         temperature_: the temperature of `predict_proba` for the `predict_by` of the fit; None if it was not calibrated,
             or could not be, as no class has two labelled samples or there is only one class. It has no effect if
             `predict_by` is changed later.
@@ -150,9 +170,9 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         accelerate: bool = ACCELERATE,
         counts: float | None = None,
         learn: cavi.Learn | None = None,
-        transform_by: str = "nnls",
-        predict_by: str = "nearest",
-        n_restarts: int = 1,
+        transform_by: str = "auto",
+        predict_by: str = "auto",
+        n_restarts: int = 3,
         select: str = "bound",
         validation_fraction: float = 0.1,
         calibrate: str | int | None = "training",
@@ -195,6 +215,7 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         tags.input_tags.allow_nan = True
         tags.input_tags.sparse = True
         tags.target_tags.required = False
+        tags.classifier_tags.multi_label = True
         return tags
 
     def fit(self, X: ArrayLike, y: ArrayLike | None = None) -> Self:
@@ -203,20 +224,28 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         Args:
             X: samples × features, nonnegative; NaN where missing. Or a sparse matrix of SciPy, which stays sparse.
             y: one label per sample; NaN, None or the value of `unlabelled` for unlabelled samples, whose labels are
-                learned while the dictionary is learned from all samples. None for the unsupervised model.
+                learned while the dictionary is learned from all samples. Or several labels per sample: a matrix of 0
+                and 1, samples × labels, or a list of sets of labels; a sample without any counts as unlabelled for the
+                dictionary. None for the unsupervised model.
         """
         recipe = Recipe(*(getattr(self, name) for name in Recipe._fields))
         parameters.check_recipe(recipe)
         parameters.check_choices(self)
         parameters.check_restarts(self, y)
-        if self.predict_by == "model" and self.priors is not None:
-            parameters.check_class_posterior(self.priors)
+        if self.priors is not None:
+            parameters.check_class_posterior(self.priors, self.predict_by)
         matrix, index = self._read(X, y)
         part_seed, seeds = draw_seeds(self.random_state, self.n_restarts)
         keys = [jax.random.key(seed) for seed in seeds]
-        how = self.select, self.validation_fraction, part_seed, self.transform_by, self.predict_by, self.verbose
+        self._transform_by = parameters.coefficients_by(self.transform_by, matrix)
+        how = self.select, self.validation_fraction, part_seed, self._transform_by, self.predict_by, self.verbose
         plan = LearningPlan(recipe, keys, *how)
-        found, self._memory = learn(plan, matrix, index, getattr(self, "classes_", None))
+        if index is not None and index.ndim == 2:
+            found, self._memory, self._several = learn_several(plan, matrix, index)
+            self.predictor_ = "labels"
+        else:
+            plan = self._choose(plan, matrix, index)
+            found, self._memory = learn(plan, matrix, index, getattr(self, "classes_", None))
         kept = found.fits[found.best]
         self._fit, self._index = kept, index
         if self.select == "validation":
@@ -229,9 +258,10 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         data = as_data(matrix)
         self.in_use_ = in_use(self.posterior_, data)
         self.reconstruction_err_ = float(np.sqrt(2 * divergence(kept, data) / self.unit_))
-        if index is not None:
+        if index is not None and index.ndim == 1:
             self._calibrate(plan, matrix, index)
             self._transduce(plan, matrix, index)
+        warn_of_pointless(self, self._memory, matrix, index)
         return self
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike | None = None, classes: ArrayLike | None = None) -> Self:
@@ -253,8 +283,10 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         matrix, index = self._read_batch(X, y, classes, first=last is None)
         number = len(getattr(self, "classes_", []))
         fit = learn_batch(recipe, matrix, index, number, self.total_samples, self.random_state, last)
-        self._fit, self._index, self._memory = fit, None, memory_of(fit, self.transform_by)
-        self.best_restart_, self._calibrated_for = 0, self.predict_by
+        self._transform_by = parameters.coefficients_by(self.transform_by, matrix)
+        self._fit, self._index, self._memory = fit, None, memory_of(fit, self._transform_by)
+        self.predictor_ = "model" if self.predict_by == AUTO else self.predict_by
+        self.best_restart_, self._calibrated_for = 0, self.predictor_
         self.temperature_: float | None = None
         self.posterior_, self.priors_ = fit.posterior, self._memory.priors[0]
         self.elbo_, self.n_iter_ = fit.elbo, fit.num_steps
@@ -270,7 +302,8 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         """
         check_is_fitted(self)
         parameters.check_choices(self)
-        return self._memory.represent(self._new(X), self.best_restart_, self.transform_by).T
+        by = self._transform_by if self.transform_by == "auto" else self.transform_by
+        return self._memory.represent(self._new(X), self.best_restart_, by).T
 
     def inverse_transform(self, X: ArrayLike) -> NDArray[Any]:
         """Return the samples that coefficients represent: X @ components_.
@@ -288,9 +321,13 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Return the label with the highest score, which is the most probable in `predict_proba`, calibrated or not.
 
+        After a fit to several labels per sample, return a matrix of 0 and 1, samples × labels.
+
         Args:
             X: samples × features.
         """
+        if hasattr(self, "_several"):
+            return (self._several.margins(self._memory, self._new(X)) > 0).astype(int)
         scores = self._scores(X)
         labels: NDArray[Any] = self.classes_[scores.argmax(axis=1)]
         return labels
@@ -306,10 +343,13 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         Args:
             X: samples × features.
         """
+        if hasattr(self, "_several"):
+            return self._several.probabilities(self._memory, self._new(X))
         scores = self._scores(X)
-        if self.calibrate is None or self.temperature_ is None or self.predict_by != self._calibrated_for:
-            return shares_of(scores, self.predict_by)
-        return calibrated(scores, self.predict_by, self.temperature_)
+        head = self._head
+        if self.calibrate is None or self.temperature_ is None or head != self._calibrated_for:
+            return shares_of(scores, head)
+        return calibrated(scores, head, self.temperature_)
 
     def linear_response(self, X: ArrayLike, *, refine: bool = True) -> LinearResponse:
         """Return an object that answers for widths and sensitivities of functions of the posterior.
@@ -398,20 +438,40 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         parameters.check_choices(self)
         if not hasattr(self, "classes_"):
             raise ValueError("expected an estimator fitted with labels, fit(X, y), for predictions; got y=None at fit")
-        if self._fit.stream is not None and self.predict_by != "model":
+        if self._fit.stream is not None and self._head != "model":
             raise ValueError(
                 f"expected predict_by='model' after partial_fit, which keeps no samples; got {self.predict_by!r}"
             )
         samples = self._new(X)
-        if self.predict_by == "model":
-            parameters.check_class_posterior(self.priors_)
-        return class_scores(self._memory, self.predict_by, samples)
+        parameters.check_class_posterior(self.priors_, self._head)
+        return class_scores(self._memory, self._head, samples)
+
+    @property
+    def _head(self) -> str:
+        """The head that predicts now; parameters may change after fit."""
+        return self.predictor_ if self.predict_by == AUTO else self.predict_by
+
+    def _choose(self, plan: LearningPlan, matrix: Any, index: NDArray[Any] | None) -> LearningPlan:
+        """Return the plan with the head that predicts; compare heads if one is to be chosen, or learns itself."""
+        self._comparison = None
+        if index is None:
+            return plan._replace(predict_by="nearest")
+        if self.predict_by == AUTO or self.predict_by in LEARNED:
+            names = candidates(matrix, self.priors) if self.predict_by == AUTO else (self.predict_by,)
+            self._comparison = found = compare(plan, matrix, index, self.classes_, names)
+            self.predictor_scores_, self.predictor_reason_ = found.table, found.reason
+            plan = plan._replace(predict_by=found.chosen, weights=found.weights)
+        self.predictor_ = plan.predict_by
+        return plan
 
     def _calibrate(self, plan: LearningPlan, matrix: NDArray[Any], index: NDArray[Any]) -> None:
-        self._calibrated_for, self.temperature_ = self.predict_by, None
-        if self.calibrate == "training":
+        self._calibrated_for, self.temperature_ = plan.predict_by, None
+        left_out = self._comparison
+        if self.calibrate == "training" and left_out is not None and left_out.scores is not None:
+            self.temperature_ = fit_temperature(left_out.scores, left_out.y)
+        elif self.calibrate == "training":
             known = matrix[:, index >= 0]
-            self.temperature_ = temperature_on_training(self._memory, self.predict_by, known, plan.part_seed)
+            self.temperature_ = temperature_on_training(self._memory, plan.predict_by, known, plan.part_seed)
         elif self.calibrate is not None:
             folds = int(self.calibrate)
             self.temperature_ = temperature_on_folds(plan, matrix, index, self.classes_, folds)
@@ -425,14 +485,22 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
 
     def _read(self, X: ArrayLike, y: ArrayLike | None) -> tuple[NDArray[Any], NDArray[Any] | None]:
         """Return X, features × samples, and the classes' indices; clear the attributes of an earlier fit."""
-        for name in ("classes_", "validation_scores_", "transduction_", "label_distributions_", "temperature_"):
+        for name in LABELLED:
             self.__dict__.pop(name, None)
         X = parameters.unmasked(X)
         index: NDArray[Any] | None = None
-        if y is not None:
+        several = as_indicator(y)
+        if several is not None:
+            matrix = validate_data(self, X, **READING)
+            index, self.classes_ = several
+            parameters.check_several(self, matrix, index)
+            y = None
+        elif y is not None:
             parameters.check_single(y)
             unlabelled = parameters.find_unlabelled(y, self.unlabelled)
-        if y is None or unlabelled.any():
+        if several is not None:
+            pass
+        elif y is None or unlabelled.any():
             matrix = validate_data(self, X, **READING)
         else:
             matrix, labels = validate_data(self, X, y, **READING)
@@ -452,6 +520,8 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         self, X: ArrayLike, y: ArrayLike | None, classes: ArrayLike | None, first: bool
     ) -> tuple[Any, NDArray[Any] | None]:
         """Return a batch as `_read` does; the first one decides classes and unit."""
+        if y is not None:
+            parameters.check_single(y)
         if first and classes is None:
             return self._read(X, y)
         matrix = validate_data(self, parameters.unmasked(X), reset=first, **READING)

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..model.checks import whole
-from ..model.compressed import is_sparse
+from ..model.compressed import Compressed, is_sparse
 from ..model.conjugacy import Rate, expected, negative_kl, require_closed_forms
 from ..model.data import Data, as_data
 from ..model.groups import SingleGroups
@@ -32,6 +32,7 @@ from ..model.types import Array
 from .moments import turned
 from .observed import Observed
 from .observed.dense import cut_into_tiles
+from .observed.segments import rounded_up
 from .observed.sparse import Sparse, base_by_row, read_sparse
 from .posterior import Fit, Posterior
 from .results import factors_of, priors_of, rank_of, warn_of_former_order
@@ -145,13 +146,23 @@ def fold(priors: Priors, T: Gamma, lam: Gamma | None, data: Data, *, max_steps: 
     groups = SingleGroups(jnp.eye(C, dtype=dtype) if C else None)
     if is_sparse(data):
         X = data.X.astype(dtype).rows_along(True)
+        X = X if data.mask is not None else _filled_up(X)
         base = jnp.asarray(base_by_row(X), dtype)
         rest = priors, groups, max_steps, jnp.asarray(tol, dtype)
         sparse: Folded = _fold_rows(read_sparse(X, data.mask, by_sample=True), base, *held, *rest)
-        return sparse
+        N = data.num_samples
+        return Folded(Gamma(*(x[:, :, :N] for x in sparse.V)), sparse.bound[:N], sparse.converged[:N])
     X, mask = (None if x is None else jnp.asarray(x, dtype) for x in (data.X, data.mask))
     folded: Folded = _fold((X, mask), *held, priors, groups, max_steps, jnp.asarray(tol, dtype))
     return folded
+
+
+def _filled_up(X: Compressed) -> Compressed:
+    """Return X with empty samples up to a rounded number, for which a program may have been compiled."""
+    F, N = X.shape
+    more = rounded_up(N) - N
+    indptr = np.append(X.indptr, np.full(more, X.indptr[-1]))
+    return Compressed(indptr, X.indices, X.values, (F, N + more), True)
 
 
 def _candidates(num_features: int, num_groups: int) -> Data:

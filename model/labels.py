@@ -95,7 +95,7 @@ def _sets(groups: Any, shape: tuple[int, int], group_names: Sequence[Any] | None
     if len(groups) != N:
         raise ValueError(f"expected groups to hold one label for each of the {N} samples; got {len(groups)}")
     labels = list(np.asarray(groups)) if hasattr(groups, "dtype") else list(groups)
-    if _is_matrix(labels):
+    if is_matrix(labels):
         return _columns(np.asarray(labels), N, group_names)
     sets = [list(label) if isinstance(label, SEVERAL) else [label] for label in labels]
     for t, some in enumerate(sets):
@@ -180,7 +180,7 @@ def warn_of_single_samples(num_groups: int, num_labelled: int) -> None:
         )
 
 
-def _is_matrix(labels: list[Any]) -> bool:
+def is_matrix(labels: list[Any]) -> bool:
     """Return whether lists of 0 and 1 of equal length are rows of a matrix; sets are always sets of labels."""
     if not all(isinstance(label, (list, tuple)) for label in labels) or len({len(row) for row in labels}) != 1:
         return False

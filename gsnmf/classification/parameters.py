@@ -12,7 +12,7 @@ import pandas as pd
 import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_non_negative, column_or_1d
+from sklearn.utils.validation import check_consistent_length, check_non_negative, column_or_1d
 
 from ..inference import cavi
 from ..inference.starts import METHODS
@@ -21,13 +21,14 @@ from ..model.checks import whole
 from ..model.defaults import SHAPES
 from ..model.labels import check_kinds
 from ..model.priors import is_grouped
+from .heads import LEARNED
 from .projection import COMBINED
 from .restarts import Recipe
 
-SEVERAL = "for multi-label samples use gsnmf.model.as_data and cavi.run"
+SEVERAL = "several labels per sample are a matrix of 0 and 1, or a list of sets, in fit only"
 CHOICES = {
-    "transform_by": ("nnls", "posterior"),
-    "predict_by": ("nearest", *COMBINED, "model"),
+    "transform_by": ("auto", "nnls", "posterior"),
+    "predict_by": ("auto", "nearest", *COMBINED, "model", *LEARNED),
     "select": ("bound", "validation"),
 }
 
@@ -89,11 +90,18 @@ def check_restarts(estimator: Any, y: ArrayLike | None) -> None:
         raise ValueError("expected labels, fit(X, y), for select='validation'; got y=None")
 
 
-def check_class_posterior(priors: Priors) -> None:
-    """Raise if the priors do not distinguish classes."""
-    if not is_grouped(priors):
+def check_class_posterior(priors: Priors, predict_by: str = "model") -> None:
+    """Raise if the priors do not distinguish classes, though predictions depend on the model's class bounds."""
+    if predict_by in ("model", "stacked") and not is_grouped(priors):
         got = type(priors.coefficients).__name__
-        raise ValueError(f"expected priors with GroupSparse coefficients for predict_by='model'; got {got}")
+        raise ValueError(f"expected priors with GroupSparse coefficients for predict_by={predict_by!r}; got {got}")
+
+
+def coefficients_by(transform_by: str, X: Any) -> str:
+    """Return how coefficients of samples like X are found, where "auto" leaves it open."""
+    if transform_by != "auto":
+        return transform_by
+    return "posterior" if scipy.sparse.issparse(X) else "nnls"
 
 
 def unmasked(X: Any) -> Any:
@@ -156,6 +164,26 @@ def check_single(y: ArrayLike) -> None:
     shape = np.shape(y if hasattr(y, "shape") else np.asarray(y, object))
     if len(shape) > 1 and shape[1] != 1:
         raise ValueError(f"expected one label per sample ({SEVERAL}); got y of shape {shape}")
+
+
+def check_several(estimator: Any, X: Any, Y: NDArray[Any]) -> None:
+    """Raise if several labels per sample do not fit X or the estimator's options.
+
+    Args:
+        estimator: with its options.
+        X: samples × features.
+        Y: samples × labels.
+    """
+    check_consistent_length(X, Y)
+    if estimator.select != "bound":
+        raise ValueError(f"expected select='bound' for several labels per sample; got {estimator.select!r}")
+    values = X.data if scipy.sparse.issparse(X) else X
+    if np.isnan(values).any():
+        raise ValueError(
+            f"expected X without missing entries for several labels per sample; got {np.isnan(values).sum()}"
+        )
+    if not Y.any():
+        raise ValueError(f"expected at least one label of a sample; got {Y.shape[0]} × {Y.shape[1]} zeros")
 
 
 def index_labels(labels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:

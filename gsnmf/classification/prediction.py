@@ -9,13 +9,15 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 from sklearn.model_selection import StratifiedKFold
 
-from ..inference import Posterior, fold_in
+from ..inference import Posterior
 from ..inference.warning import quiet
 from ..model import Priors
 from ..model.priors import is_grouped
 from .calibration import fit_temperature, temper
-from .projection import COMBINED, both_cosines, combine
-from .restarts import Found, Recipe, by_bound, by_validation, hold_out, represent
+from .heads import LEARNED, fit_head
+from .projection import both_cosines, combine
+from .representation import Represented
+from .restarts import Found, Recipe, by_bound, by_validation, hold_out
 from .transduction import transduce
 
 MOST = 2000  # training samples that are compared with all others for a temperature; more would not change it
@@ -32,6 +34,7 @@ class LearningPlan(NamedTuple):
     transform_by: str
     predict_by: str
     verbose: int
+    weights: tuple[float, float] = (1.0, 1.0)  # of a stacked head
 
 
 class Memory(NamedTuple):
@@ -54,14 +57,23 @@ class Memory(NamedTuple):
     shares: NDArray[Any] | None
     classes: NDArray[Any]
     coefficients: dict[int, NDArray[Any]]
+    heads: dict[str, Any]
 
     def represent(self, samples: NDArray[Any], restart: int, by: str) -> NDArray[Any]:
         """Return the coefficients of samples (features × samples), components × samples."""
-        return represent(samples, self.posteriors[restart], self.priors[restart], by, self.shares)
+        return self._seen(samples, [restart], by).coefficients[0]
+
+    def seen(self, samples: Any, predict_by: str = "blend", given: list[NDArray[Any]] | None = None) -> Represented:
+        """Return samples (features × samples) under the restarts that take part in predictions."""
+        return self._seen(samples, self.voters(predict_by), self.by, given)
+
+    def _seen(self, samples: Any, restarts: list[int], by: str, given: Any = None) -> Represented:
+        factors, priors = [self.posteriors[r] for r in restarts], [self.priors[r] for r in restarts]
+        return Represented(factors, priors, by, self.shares, samples, given)
 
     def voters(self, predict_by: str) -> list[int]:
-        """Return the restarts that take part in predictions."""
-        return self.sound if predict_by in COMBINED else [self.best]
+        """Return the restarts that take part in predictions: all, except for the paper's nearest neighbour."""
+        return [self.best] if predict_by == "nearest" else self.sound
 
 
 def learn(plan: LearningPlan, X: NDArray[Any], y: NDArray[Any] | None, classes: Any) -> tuple[Found, Memory]:
@@ -83,42 +95,50 @@ def learn(plan: LearningPlan, X: NDArray[Any], y: NDArray[Any] | None, classes: 
     known = np.flatnonzero(y >= 0) if y is not None else np.array([], int)
     index = y[known] if y is not None else known
     shares = np.bincount(index) / len(index) if len(index) and is_grouped(priors[found.best]) else None
-    memory = Memory(posteriors, priors, found.best, found.sound, plan.transform_by, shares, index, {})
-    if len(index):
-        for r in memory.voters(plan.predict_by):
-            memory.coefficients[r] = memory.represent(X[:, known], r, memory.by)
+    memory = Memory(posteriors, priors, found.best, found.sound, plan.transform_by, shares, index, {}, {})
+    if len(index) and plan.predict_by != "stacked":
+        stored = "nearest" if plan.predict_by == "model" else plan.predict_by
+        seen = memory.seen(X[:, known], stored)
+        memory.coefficients.update(zip(memory.voters(stored), seen.coefficients, strict=True))
+    if len(index) and plan.predict_by in LEARNED:
+        given = None if plan.predict_by == "stacked" else [memory.coefficients[r] for r in memory.sound]
+        seen = memory.seen(X[:, known], given=given)
+        memory.heads[plan.predict_by] = fit_head(plan.predict_by, seen, index, plan.weights)
     return found, memory
 
 
-def class_scores(memory: Memory, predict_by: str, samples: NDArray[Any]) -> NDArray[np.float64]:
+def class_scores(memory: Memory, predict_by: str, samples: Any) -> NDArray[np.float64]:
     """Return scores of classes, samples × classes; the class with the highest score is the prediction.
 
-    Scores are mean cosines for "nearest", "cosine" and "blend", proportions of votes for "vote", and log π_c + ℒ_τ(c)
-    for "model".
+    Scores are mean cosines for "nearest", "cosine" and "blend", proportions of votes for "vote", log π_c + the mean of
+    ℒ_τ(c) over restarts for "model", and those of the head otherwise.
 
     Args:
         memory: from `learn`.
         predict_by: as in the estimator.
-        samples: features × samples.
+        samples: features × samples; or what `memory.seen` returned for them, so that its work is done once.
     """
-    if predict_by == "model":
-        folded = fold_in(memory.posteriors[memory.best], samples, memory.priors[memory.best])
-        log_pi = np.log(np.asarray(memory.shares, float))
-        bounds: NDArray[np.float64] = np.asarray(folded.bound, float) + log_pi[None, :]
-        return bounds
     voters = memory.voters(predict_by)
-    if len(voters) > len(memory.coefficients):
+    seen = samples if isinstance(samples, Represented) else memory.seen(samples, predict_by)
+    if predict_by == "model":
+        bounds: NDArray[np.float64] = seen.bounds + np.log(np.asarray(memory.shares, float))
+        return bounds
+    lacks = predict_by not in memory.heads if predict_by in LEARNED else not memory.coefficients.keys() >= {*voters}
+    if lacks:
         raise ValueError(
             f"expected predict_by={predict_by!r} at fit, to keep all {len(voters)} restarts; "
             f"got a fit that kept {len(memory.coefficients)}"
         )
-    new = {r: memory.represent(samples, r, memory.by) for r in voters}
-    return _neighbours(memory, predict_by, new, None)
+    if predict_by in LEARNED:
+        return memory.heads[predict_by].scores(seen)  # type: ignore[no-any-return]  # of a dictionary of heads
+    known = voters if len(seen.posteriors) == len(voters) else memory.sound
+    return _neighbours(memory, predict_by, dict(zip(known, seen.coefficients, strict=True)), None)
 
 
 def _neighbours(memory: Memory, predict_by: str, new: dict[int, NDArray[Any]], itself: Any) -> NDArray[np.float64]:
     """Return scores by cosines between coefficients; `new` has those of new samples by restart."""
-    cosines = np.array([both_cosines(memory.coefficients[r], memory.classes, V, itself) for r, V in new.items()])
+    voters = memory.voters(predict_by)
+    cosines = np.array([both_cosines(memory.coefficients[r], memory.classes, new[r], itself) for r in voters])
     if predict_by == "nearest":
         nearest: NDArray[np.float64] = cosines[0, 0]
         return nearest
@@ -126,8 +146,8 @@ def _neighbours(memory: Memory, predict_by: str, new: dict[int, NDArray[Any]], i
 
 
 def shares_of(scores: NDArray[np.float64], predict_by: str) -> NDArray[np.float64]:
-    """Return uncalibrated probabilities: 1 for the nearest class, the model's own odds, else normalised scores."""
-    if predict_by == "model":
+    """Return uncalibrated probabilities: 1 for the nearest class, normalised cosines or votes, else exp(score)."""
+    if predict_by in ("model", *LEARNED):
         odds: NDArray[np.float64] = softmax(scores, axis=1)
         return odds
     if predict_by == "nearest":
@@ -139,12 +159,12 @@ def shares_of(scores: NDArray[np.float64], predict_by: str) -> NDArray[np.float6
 
 def calibrated(scores: NDArray[np.float64], predict_by: str, temperature: float) -> NDArray[np.float64]:
     """Return p_τc ∝ exp(−angle / temperature) where scores are cosines, else p_τc ∝ exp(score / temperature)."""
-    return temper(_evenly(scores, predict_by), temperature)
+    return temper(even(scores, predict_by), temperature)
 
 
-def _evenly(scores: NDArray[np.float64], predict_by: str) -> NDArray[np.float64]:
+def even(scores: NDArray[np.float64], predict_by: str) -> NDArray[np.float64]:
     """Return scores on a scale where differences are comparable: cosines near 1 are crowded, their angles are not."""
-    return scores if predict_by in ("vote", "model") else -np.arccos(np.clip(scores, -1, 1))
+    return scores if predict_by in ("vote", "model", *LEARNED) else -np.arccos(np.clip(scores, -1, 1))
 
 
 def transduced(
@@ -194,7 +214,7 @@ def temperature_on_training(memory: Memory, predict_by: str, X: NDArray[Any], se
     else:
         new = {r: memory.coefficients[r][:, often] for r in memory.voters(predict_by)}
         scores = _neighbours(memory, predict_by, new, often)
-    return fit_temperature(_evenly(scores, predict_by), index[often])
+    return fit_temperature(even(scores, predict_by), index[often])
 
 
 def temperature_on_folds(
@@ -226,4 +246,4 @@ def temperature_on_folds(
         old = np.setdiff1d(np.arange(len(y)), known[new])
         _, memory = learn(plan, X[:, old], y[old], classes)
         scores[new] = class_scores(memory, plan.predict_by, X[:, known[new]])
-    return fit_temperature(_evenly(scores, plan.predict_by), y[known])
+    return fit_temperature(even(scores, plan.predict_by), y[known])

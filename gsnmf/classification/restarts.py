@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from tqdm import tqdm
 
-from ..inference import Fit, Posterior, cavi, fold_in
+from ..inference import Fit, Posterior, cavi
 from ..inference.warning import quiet
 from ..memory import components_of, plan
 from ..model import Data, Priors, as_data, default_priors
@@ -104,8 +104,8 @@ def draw_seeds(random_state: Any, num_restarts: int) -> tuple[int, list[int]]:
 
 
 def labelled(X: NDArray[Any], y: NDArray[Any] | None) -> Data:
-    """Build Data from X (features × samples) and class indices, −1 for unlabelled samples."""
-    if y is None or (y >= 0).all():
+    """Build Data from X (features × samples) and class indices, −1 for unlabelled samples; or samples × labels."""
+    if y is None or y.ndim == 2 or (y >= 0).all():
         return as_data(X, y)
     return as_data(X, [None if c < 0 else c for c in y.tolist()])
 
@@ -164,13 +164,6 @@ def _run_all(
     if said:
         warnings.warn(" ".join(said), ConvergenceWarning, stacklevel=5)
     return fits, sound
-
-
-def represent(X: NDArray[Any], posterior: Posterior, priors: Priors, by: str, shares: Any = None) -> NDArray[Any]:
-    """Return the coefficients, components × samples, of X (features × samples) by "nnls" or "posterior"."""
-    if by == "nnls":
-        return nnls(posterior.T.mean, X)
-    return np.asarray(fold_in(posterior, X, priors).mean(shares), float)
 
 
 def hold_out(y: NDArray[Any], classes: NDArray[Any], fraction: float, seed: int) -> list[NDArray[Any]]:

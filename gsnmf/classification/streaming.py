@@ -65,4 +65,4 @@ def memory_of(fit: Fit, transform_by: str) -> Memory:
     groups = None if fit.stream is None else fit.stream.groups
     shares = None if groups is None else np.maximum(groups, 0.5) / np.maximum(groups, 0.5).sum()
     priors: Any = fit.priors
-    return Memory([fit.posterior], [priors], 0, [0], transform_by, shares, np.array([], int), {})
+    return Memory([fit.posterior], [priors], 0, [0], transform_by, shares, np.array([], int), {}, {})

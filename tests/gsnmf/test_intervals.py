@@ -3,10 +3,11 @@
 import numpy as np
 import pandas as pd
 import pytest
+from estimators import nearest_neighbour
 from scipy import stats
 from sklearn.exceptions import NotFittedError
 
-from gsnmf import GroupSparseNMF, describe_components, intervals, top_features_table
+from gsnmf import describe_components, intervals, top_features_table
 from gsnmf.inference import Posterior
 from gsnmf.intervals import beta_ends, proportion_intervals, rows_of, totals
 from gsnmf.model import Gamma, GroupSparse, Priors, as_data
@@ -18,7 +19,7 @@ def fitted():
     X = rng.poisson(rng.gamma(1.0, 9.0, size=(2, 5))[[0, 1] * 4] + 1.0).astype(float)
     priors = Priors(Gamma(1.0, 5.0), GroupSparse(Gamma(np.array([[1.0, 4.0], [4.0, 1.0]]), 0.5)))
     frame = pd.DataFrame(X, columns=list("vwxyz"))
-    return GroupSparseNMF(priors=priors, tol=1e-9, max_iter=2000, random_state=0).fit(frame, ["a", "b"] * 4), frame
+    return nearest_neighbour(priors=priors, tol=1e-9, max_iter=2000, random_state=0).fit(frame, ["a", "b"] * 4), frame
 
 
 def test_intervals_of_features_and_samples():
@@ -60,13 +61,13 @@ def test_intervals_of_features_and_samples():
         model.top_features(response, prob=90)
     with pytest.raises(ValueError, match="expected the data of the fit"):
         model.top_features(frame[::-1])
-    other = GroupSparseNMF(n_components=1, max_iter=2, tol=None).fit(np.ones((3, 4)))
+    other = nearest_neighbour(n_components=1, max_iter=2, tol=None).fit(np.ones((3, 4)))
     with pytest.raises(ValueError, match="expected what linear_response of this estimator returned; got one of 5 "):
         other.top_features(response)
 
 
 def test_before_a_fit():
-    model = GroupSparseNMF()
+    model = nearest_neighbour()
     for call in (model.linear_response, model.top_features, model.proportions):
         with pytest.raises(NotFittedError):
             call(np.ones((3, 4)))

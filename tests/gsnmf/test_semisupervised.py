@@ -7,10 +7,10 @@ import jax
 import numpy as np
 import pandas as pd
 import pytest
+from estimators import nearest_neighbour
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
-from gsnmf import GroupSparseNMF
 from gsnmf.classification import parameters, prediction, restarts
 from gsnmf.classification.calibration import brier_score, calibration_error
 from gsnmf.classification.prediction import temperature_on_training
@@ -41,7 +41,7 @@ def problem():
 @functools.cache  # no fixture of the module: those are made outside of what `conftest` sets for each test
 def fitted_once():
     X, _, given, _, _ = problem()
-    return GroupSparseNMF(**QUICK, n_restarts=2, predict_by="blend").fit(X, given)
+    return nearest_neighbour(**QUICK, n_restarts=2, predict_by="blend").fit(X, given)
 
 
 @pytest.fixture
@@ -100,11 +100,11 @@ def test_every_way_to_say_unknown_is_the_same(fitted):
         (np.where(unknown, "?", NAMES[given]), "?"),
         (np.where(unknown, 99, given), 99),
     ):
-        model = GroupSparseNMF(unlabelled=unlabelled)
+        model = nearest_neighbour(unlabelled=unlabelled)
         _, index = model._read(X, y)
         assert index.tolist() == given.tolist()
         assert model.classes_.tolist() in ([0, 1, 2], NAMES.tolist())
-    named = GroupSparseNMF(**QUICK, n_restarts=2, predict_by="blend").fit(X, names)
+    named = nearest_neighbour(**QUICK, n_restarts=2, predict_by="blend").fit(X, names)
     np.testing.assert_array_equal(named.components_, fitted.components_)
     assert named.transduction_.tolist() == NAMES[fitted.transduction_].tolist()
 
@@ -136,7 +136,7 @@ def test_all_labels_known_is_as_ever():
     """{−1, 1} are two classes, and what `unlabelled` says of labels that do not occur changes nothing."""
     X, X_new, _, truth, _ = problem()
     y = np.where(truth == 2, 1, -1)
-    one, other = (GroupSparseNMF(**QUICK, unlabelled=label).fit(X, y) for label in ("auto", 7))
+    one, other = (nearest_neighbour(**QUICK, unlabelled=label).fit(X, y) for label in ("auto", 7))
     assert one.classes_.tolist() == [-1, 1]
     assert one.posterior_.labels is None
     assert one.transduction_.tolist() == y.tolist()
@@ -167,8 +167,8 @@ def test_validation_is_on_labelled_samples(fitted, monkeypatch):
 def test_calibration_does_not_change_what_is_predicted(predict_by):
     X, X_new, _, truth, _ = problem()
     options = {**QUICK, "n_restarts": 2, "predict_by": predict_by}
-    model = GroupSparseNMF(**options).fit(X, truth)
-    raw = GroupSparseNMF(**options, calibrate=None).fit(X, truth)
+    model = nearest_neighbour(**options).fit(X, truth)
+    raw = nearest_neighbour(**options, calibrate=None).fit(X, truth)
     assert model.temperature_ > 0
     assert raw.temperature_ is None
     assert model.predict(X_new).tolist() == raw.predict(X_new).tolist()
@@ -197,31 +197,31 @@ def test_folds_leave_samples_out_of_the_fit(fitted, monkeypatch):
 
 def test_folds_of_the_estimator():
     X, X_new, _, truth, truth_new = problem()
-    model = GroupSparseNMF(**{**QUICK, "max_iter": 5}, calibrate=2).fit(X, truth)
+    model = nearest_neighbour(**{**QUICK, "max_iter": 5}, calibrate=2).fit(X, truth)
     assert model.temperature_ > 0
-    assert model.temperature_ != GroupSparseNMF(**{**QUICK, "max_iter": 5}).fit(X, truth).temperature_
+    assert model.temperature_ != nearest_neighbour(**{**QUICK, "max_iter": 5}).fit(X, truth).temperature_
     assert np.mean(model.predict_proba(X_new)[np.arange(36), truth_new]) > 0.7
 
 
 def test_a_temperature_needs_two_samples_of_a_class():
     X, X_new, _, truth, _ = problem()
-    few = GroupSparseNMF(**QUICK).fit(X[:3], truth[:3])
+    few = nearest_neighbour(**QUICK).fit(X[:3], truth[:3])
     assert few.temperature_ is None
     assert set(few.predict_proba(X_new).ravel()) == {0.0, 1.0}
     with pytest.raises(
         ValueError, match="expected 2 labelled samples or more of every class for calibrate=2; got 1 of"
     ):
-        GroupSparseNMF(**QUICK, calibrate=2).fit(X[:3], truth[:3])
+        nearest_neighbour(**QUICK, calibrate=2).fit(X[:3], truth[:3])
     for wrong in (1, 0.5, True, "folds"):
         with pytest.raises(ValueError, match="expected calibrate to be 'training', None, or a number of folds from 2"):
-            GroupSparseNMF(calibrate=wrong).fit(X, truth)
+            nearest_neighbour(calibrate=wrong).fit(X, truth)
 
 
 def test_a_sample_is_not_its_own_neighbour_when_the_temperature_is_found(monkeypatch):
     """As its own neighbour each would be certain, and so would everything."""
     X, _, _, truth, _ = problem()
     rng = np.random.default_rng(1)
-    model = GroupSparseNMF(**QUICK).fit(X, rng.permutation(truth))  # labels that say nothing
+    model = nearest_neighbour(**QUICK).fit(X, rng.permutation(truth))  # labels that say nothing
     honest = temperature_on_training(model._memory, "nearest", X.T, 0)
     both = prediction.both_cosines
     monkeypatch.setattr(prediction, "both_cosines", lambda V, index, new, itself: both(V, index, new))
@@ -237,7 +237,7 @@ def digits():
 def test_probabilities_come_true_on_digits(digits):
     """With the default: `benchmarks/calibration.py` saw 0.029 and 0.023, 0.050 and 0.044 at worst, of 100 and 600."""
     X, X_new, y, y_new = digits
-    model = GroupSparseNMF(random_state=0).fit(X, y)
+    model = nearest_neighbour(random_state=0).fit(X, y)
     proba, shares = model.predict_proba(X_new), model.set_params(calibrate=None).predict_proba(X_new)
     assert calibration_error(proba, y_new) < 0.05
     assert calibration_error(shares, y_new) > calibration_error(proba, y_new)

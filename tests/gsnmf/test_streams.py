@@ -4,8 +4,8 @@ import h5py
 import numpy as np
 import pytest
 import scipy.sparse
+from estimators import nearest_neighbour
 
-from gsnmf import GroupSparseNMF
 from gsnmf.cli import main
 from gsnmf.model import as_data, default_priors
 from gsnmf.saving import load_fit
@@ -108,7 +108,7 @@ def test_priors_of_a_part_are_those_of_all_samples(monkeypatch):
 
 
 def test_partial_fit():
-    model = GroupSparseNMF(per_class=1, predict_by="model", random_state=0, total_samples=N)
+    model = nearest_neighbour(per_class=1, predict_by="model", random_state=0, total_samples=N)
     names = np.array(["left", "right"])
     for _ in range(3):
         for rows in np.split(np.arange(N), 4):
@@ -131,7 +131,7 @@ def test_partial_fit():
 
 
 def test_partial_fit_without_labels():
-    model = GroupSparseNMF(n_components=2, random_state=0)
+    model = nearest_neighbour(n_components=2, random_state=0)
     for rows in np.split(np.arange(N), 4):
         model.partial_fit(X.T[rows])
     assert model.posterior_.V.mean.shape == (2, 0)

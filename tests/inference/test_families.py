@@ -9,11 +9,11 @@ import numpyro.distributions as dist
 import pytest
 import reference
 from conftest import FAMILIES, Volume
+from estimators import nearest_neighbour
 from numpyro import handlers
 from numpyro.infer.util import log_density
 from test_cavi import PLAIN
 
-from gsnmf import GroupSparseNMF
 from gsnmf.crosscheck.invariants import choose, evaluate
 from gsnmf.drawing import plots
 from gsnmf.inference import Posterior, align, cavi, collapsed_bound, fold_in, guide, invariants, mcmc, svi, to_arviz
@@ -138,7 +138,7 @@ def test_closed_forms_are_refused_where_there_are_none(name):
         lambda: mcmc.run_gibbs(DATA, priors, key=KEY, rank=K, **SHORT),
         lambda: cavi.bound(ones, DATA, priors),
         lambda: fold_in(ones, DATA, priors),
-        lambda: GroupSparseNMF(2, priors=priors).fit(DATA.X.T, list("aabbcc")),
+        lambda: nearest_neighbour(2, priors=priors).fit(DATA.X.T, list("aabbcc")),
     ):
         with pytest.raises(ValueError, match=f"closed forms for .*got {said}: svi.run and mcmc.run_nuts take these"):
             refused()
@@ -243,7 +243,7 @@ def test_gamma_coefficients_are_cemgils_nmf_vb():
 
 @pytest.mark.parametrize("name", ["relevance", "exponential, learned", "from outside"])
 def test_the_estimator_takes_any_conjugate_family(name):
-    model = GroupSparseNMF(2, priors=Priors(Gamma(0.8, 2.0), FAMILIES[name]), random_state=0, tol=None, max_iter=20)
+    model = nearest_neighbour(2, priors=Priors(Gamma(0.8, 2.0), FAMILIES[name]), random_state=0, tol=None, max_iter=20)
     X, y = np.asarray(DATA.X, float).T, list("aabbcc")
     assert set(model.fit(X, y).predict(X)) <= set("abc")
     assert model.transform(X).shape == (N, 2)
@@ -256,7 +256,9 @@ def test_the_estimator_takes_any_conjugate_family(name):
 def test_more_samples_than_were_judged_begin_with_rates_of_their_own():
     """A dictionary chosen by validation goes on with all samples, where λ is one for each."""
     priors = Priors(Gamma(0.8, 2.0), Volume(Gamma(2.0, 0.5)))
-    model = GroupSparseNMF(2, priors=priors, select="validation", n_restarts=2, random_state=0, tol=None, max_iter=20)
+    model = nearest_neighbour(
+        2, priors=priors, select="validation", n_restarts=2, random_state=0, tol=None, max_iter=20
+    )
     assert model.fit(np.asarray(DATA.X, float).T, list("aabbcc")).posterior_.lam.a.shape == (1, N)
 
 

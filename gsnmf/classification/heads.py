@@ -1,0 +1,150 @@
+"""Heads: classifiers that learn from samples as dictionaries represent them.
+
+    head            sees                                               learns
+    "lda"           √ proportions of components, all restarts          shrinkage linear discriminants
+    "svm"           √ proportions of components, all restarts          a support vector machine, Gaussian kernel
+    "stacked"       the samples themselves, and the model's bounds     a linear support vector machine on the samples;
+                                                                       the weights of both, on left-out samples
+
+The others (`prediction.py`) learn nothing more than dictionaries: neighbours by cosine, and the model's class bounds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.special import log_softmax
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC, LinearSVC
+
+from .representation import Represented
+
+LEARNED = ("lda", "svm", "stacked")
+PENALTY = 10.0  # C of the linear machine, for samples of mean square length 1
+GAMMA, COST = 1.0, 10.0  # of the Gaussian kernel, for points of length 1
+
+
+@dataclass(frozen=True)
+class Linear:
+    """A scikit-learn classifier on √ proportions; its scores are those of the decision function."""
+
+    model: Any
+
+    def scores(self, seen: Represented) -> NDArray[np.float64]:
+        """Return scores of classes, samples × classes."""
+        return decisions(self.model, _points(seen))
+
+
+@dataclass(frozen=True)
+class Stacked:
+    """w₁ × the margins of a linear machine on the samples themselves + w₂ × (log π_c + ℒ_τ(c)).
+
+    model: the machine.
+    profiles: how it sees samples.
+    log_pi: log π.
+    weights: w₁ and w₂.
+    """
+
+    model: Any
+    profiles: Profiles
+    log_pi: NDArray[Any]
+    weights: tuple[float, float]
+
+    def parts(self, seen: Represented) -> NDArray[np.float64]:
+        """Return both terms without their weights, 2 × samples × classes."""
+        return np.stack([decisions(self.model, self.profiles(seen.samples)), seen.bounds + self.log_pi])
+
+    def scores(self, seen: Represented) -> NDArray[np.float64]:
+        """Return scores of classes, samples × classes."""
+        return np.tensordot(self.weights, self.parts(seen), axes=1)
+
+
+@dataclass(frozen=True)
+class Profiles:
+    """log(1 + u x / Σx) of samples, divided by s: what counts of samples say whatever their number.
+
+    total: u, the median of Σx over training samples.
+    length: s, the root mean square length of training samples.
+    """
+
+    total: float
+    length: float
+
+    def __call__(self, X: Any) -> Any:
+        """Return samples × features, in the form that X (features × samples) has, dense or sparse."""
+        return _log_proportions(X, self.total) / self.length
+
+
+def profiles_of(X: Any) -> Profiles:
+    """Return how to see samples like these, features × samples."""
+    total = float(np.median(np.asarray(X.sum(axis=0)))) or 1.0
+    L = _log_proportions(X, total)
+    squares = L.power(2).sum() if scipy.sparse.issparse(L) else np.sum(L**2)
+    return Profiles(total, float(np.sqrt(squares / L.shape[0])) or 1.0)
+
+
+def _log_proportions(X: Any, total: float) -> Any:
+    sums = np.asarray(X.sum(axis=0)).ravel()
+    sums = total / np.where(sums > 0, sums, 1.0)
+    if scipy.sparse.issparse(X):
+        return scipy.sparse.csr_array(scipy.sparse.csc_array(X) @ scipy.sparse.diags_array(sums)).log1p().T.tocsr()
+    return np.log1p(X * sums).T
+
+
+def fit_head(name: str, seen: Represented, y: NDArray[Any], weights: tuple[float, float]) -> Linear | Stacked:
+    """Train a head on labelled samples.
+
+    Args:
+        name: one of `LEARNED`.
+        seen: the samples.
+        y: the class of each, from 0; two classes or more.
+        weights: of a stacked head, from `fit_weights`.
+    """
+    if name == "stacked":
+        profiles = profiles_of(seen.samples)
+        machine = LinearSVC(C=PENALTY, random_state=0).fit(profiles(seen.samples), y)
+        return Stacked(machine, profiles, np.log(np.asarray(seen.pi, float)), weights)
+    if name == "svm":
+        return Linear(SVC(gamma=GAMMA, C=COST).fit(_points(seen), y))
+    lda = LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto")
+    return Linear(make_pipeline(StandardScaler(), lda).fit(_points(seen), y))
+
+
+def decisions(model: Any, points: Any) -> NDArray[np.float64]:
+    """Return scikit-learn's decision function as one score for each class, also of two classes."""
+    found = np.asarray(model.decision_function(points), float)
+    return np.stack([-found / 2, found / 2], axis=1) if found.ndim == 1 else found
+
+
+def fit_weights(parts: NDArray[np.float64], y: NDArray[Any]) -> tuple[float, float]:
+    """Return the weights of a stacked head with the lowest log loss on samples that neither part was learned from.
+
+    Args:
+        parts: 2 × samples × classes.
+        y: the class of each sample, from 0.
+    """
+    N, C = parts.shape[1:]
+    targets = np.full((N, C), 1 / (N + 2) / (C - 1))
+    targets[np.arange(N), y] = 1 - 1 / (N + 2)  # as in `fit_temperature`
+    units = np.array([np.mean(S.max(axis=1) - S.mean(axis=1)) or 1.0 for S in parts])
+
+    def loss(log_weights: NDArray[Any]) -> float:
+        scores = np.tensordot(np.exp(log_weights) / units, parts, axes=1)
+        return -float(np.mean(np.sum(targets * log_softmax(scores, axis=1), axis=1)))
+
+    best = minimize(loss, np.array([1.0, 1.0]), bounds=[(-6, 6)] * 2)
+    first, second = np.exp(best.x) / units
+    return float(first), float(second)
+
+
+def _points(seen: Represented) -> NDArray[np.float64]:
+    """Return √ proportions, samples × (restarts · components), each sample of length 1."""
+    points: NDArray[np.float64] = seen.roots / np.sqrt(len(seen.posteriors))
+    return points

@@ -1,0 +1,162 @@
+"""Heads, their comparison within the training part, several labels per sample, and warnings of pointless fits."""
+
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse
+from test_estimator import small_problem
+
+from gsnmf import GroupSparseNMF
+from gsnmf.classification import choosing
+from gsnmf.classification.choosing import left_out_parts
+from gsnmf.classification.heads import fit_weights, profiles_of
+from gsnmf.classification.multilabel import as_indicator
+from gsnmf.inference.warning import DeadComponentsWarning
+
+QUICK = {"per_class": 1, "max_iter": 30, "random_state": 0, "n_restarts": 1}
+
+
+@pytest.fixture(autouse=True)
+def double_precision():
+    """People use it in JAX's default, single precision."""
+
+
+def test_parts_are_of_one_size_and_leave_every_class_something_to_learn_from():
+    y = np.repeat([0, 1, 2, 3], [11, 6, 2, 1])
+    parts = left_out_parts(y, seed=0)
+    assert [len(part) for part in parts] == [6, 6, 6]
+    assert len(set(np.concatenate(parts))) == 18
+    assert 19 not in np.concatenate(parts)  # the only sample of its class
+    for part in parts:
+        assert set(np.delete(y, part)) == {0, 1, 2, 3}
+        assert np.bincount(y[part], minlength=3)[:2].tolist() in ([3, 2], [4, 2], [4, 1], [3, 1])
+    assert left_out_parts(np.arange(4), seed=0) == []
+    assert len(left_out_parts(np.arange(choosing.MANY + 2) % 2, seed=0)) == 1
+
+
+def test_dictionaries_of_the_comparison_have_not_seen_what_is_left_out(monkeypatch):
+    X, _, y, _ = small_problem()
+    learned, scored = [], []
+    learn, scores = choosing.learn, choosing._scores
+    monkeypatch.setattr(choosing, "learn", lambda plan, X, *rest: learned.append(X.T) or learn(plan, X, *rest))
+    monkeypatch.setattr(
+        choosing, "_scores", lambda name, m, seen, new, y: scored.append(new) or scores(name, m, seen, new, y)
+    )
+    model = GroupSparseNMF(**QUICK).fit(X, y)
+    heads = len(choosing.DENSE)
+    new = [seen.samples.T for seen in scored[::heads]]
+    assert len(learned) == len(new) == 3
+    assert sorted(map(tuple, np.concatenate(new))) == sorted(map(tuple, X))
+    for old, left_out in zip(learned, new, strict=True):
+        assert not set(map(tuple, old)) & set(map(tuple, left_out))
+    assert model.predictor_scores_["head"].tolist() == list(choosing.DENSE)
+
+
+def test_the_simplest_of_equals_is_chosen_and_said():
+    X, X_new, y, y_new = small_problem()
+    model = GroupSparseNMF(**QUICK).fit(X, y)
+    table = model.predictor_scores_.set_index("head")["accuracy"]
+    assert model.predictor_ == table.index[table == table.max()][0]
+    assert model.predictor_reason_.startswith(f"{model.predictor_}: accuracy {table.max():.3f} on 36 left-out")
+    assert model.score(X_new, y_new) > 0.9  # a third by chance; these blobs are far apart
+    assert model.temperature_ > 0
+    np.testing.assert_allclose(model.predict_proba(X_new).sum(axis=1), 1)
+
+
+@pytest.mark.parametrize("head", ["lda", "svm", "stacked", "auto"])
+def test_heads_on_sparse_counts(head):
+    X, X_new, y, y_new = small_problem()
+    X, X_new = map(scipy.sparse.csr_array, (X, X_new))
+    model = GroupSparseNMF(**QUICK, predict_by=head).fit(X, y)
+    assert model.score(X_new, y_new) > 0.9  # as above
+    assert model.predictor_scores_["head"].tolist() == (list(choosing.SPARSE) if head == "auto" else [head])
+    proba = model.predict_proba(X_new)
+    assert model.predict(X_new).tolist() == model.classes_[proba.argmax(axis=1)].tolist()
+
+
+def test_one_class_or_single_samples_leave_nothing_to_compare():
+    X, _, y, _ = small_problem()
+    one = GroupSparseNMF(**QUICK).fit(X[:6], ["a"] * 6)
+    assert (one.predictor_, set(one.predict(X))) == ("nearest", {"a"})
+    assert "one class only" in one.predictor_reason_
+    singles = GroupSparseNMF(**QUICK).fit(X[:3], y[:3])
+    assert (singles.predictor_, "no class has two" in singles.predictor_reason_) == ("nearest", True)
+
+
+def test_a_part_without_information_gets_no_weight():
+    rng = np.random.default_rng(0)
+    y = np.arange(300) % 3
+    good, noise = np.eye(3)[y] + rng.normal(size=(300, 3)) * 0.6, rng.normal(size=(300, 3))
+    first, second = fit_weights(np.stack([good, noise]), y)
+    assert second < 0.2 * first
+    second, first = fit_weights(np.stack([noise, good]), y)
+    assert second < 0.2 * first
+
+
+def test_profiles_do_not_depend_on_totals_or_storage():
+    rng = np.random.default_rng(0)
+    X = rng.poisson(2.0, size=(7, 9)).astype(float)
+    X[:, 4] = 0
+    dense = profiles_of(X)
+    np.testing.assert_allclose(dense(X * rng.integers(1, 5, 9)), dense(X))
+    sparse = profiles_of(scipy.sparse.csc_array(X))
+    np.testing.assert_allclose(sparse(scipy.sparse.csc_array(X)).toarray(), dense(X))
+    assert np.mean(np.sum(dense(X) ** 2, axis=1)) == pytest.approx(1)
+
+
+def several_labels():
+    rng = np.random.default_rng(1)
+    Y = (rng.random((60, 3)) < 0.4).astype(int)
+    Y[Y.sum(axis=1) == 0, 0] = 1
+    return rng.poisson(Y @ rng.gamma(0.5, 20.0, size=(3, 10)) + 0.5).astype(float), Y
+
+
+def test_several_labels():
+    X, Y = several_labels()
+    model = GroupSparseNMF(**QUICK).fit(X[:40], Y[:40])
+    found = model.predict(X[40:])
+    assert found.shape == (20, 3)
+    assert np.mean(found == Y[40:]) > 0.85  # about 0.6 by chance
+    np.testing.assert_array_equal(found, model.predict_proba(X[40:]) > 0.5)
+    sets = [{"abc"[c] for c in np.flatnonzero(row)} for row in Y[:40]]
+    named = GroupSparseNMF(**QUICK).fit(X[:40], sets)
+    assert named.classes_.tolist() == ["a", "b", "c"]
+    np.testing.assert_array_equal(named.predict(X[40:]), found)
+
+
+@pytest.mark.parametrize(
+    ("y", "options", "said"),
+    [
+        (np.full((6, 2), 2), {}, "expected multi-label y as a matrix of 0 and 1, samples × labels; got y of shape"),
+        (np.zeros((6, 2)), {}, "expected at least one label of a sample; got 6 × 2 zeros"),
+        (np.eye(2)[[0, 1] * 3], {"select": "validation"}, "expected select='bound' for several"),
+    ],
+)
+def test_what_several_labels_refuse(y, options, said):
+    with pytest.raises(ValueError, match=said):
+        GroupSparseNMF(**QUICK, **options).fit(small_problem()[0][:6], y)
+    assert as_indicator(np.arange(6)) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "said"),
+    [
+        (lambda X: X * 0, {}, "All entries of X are 0"),
+        (lambda X: X * 1e-3, {}, "pass counts="),
+        (lambda X: X, {"prior": "paper", "small": 1e5, "large": 1e6}, "Weaken the prior"),
+    ],
+    ids=["zeros", "small", "prior"],
+)
+def test_a_pointless_fit_is_said_once(change, options, said):
+    X, _, y, _ = small_problem()
+    with pytest.warns(DeadComponentsWarning, match=said) as caught:
+        GroupSparseNMF(**QUICK, predict_by="nearest", **options).fit(change(X), y)
+    assert len([w for w in caught if issubclass(w.category, DeadComponentsWarning)]) == 1
+
+
+def test_a_good_fit_is_silent():
+    X, _, y, _ = small_problem()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DeadComponentsWarning)
+        GroupSparseNMF(**QUICK, predict_by="nearest").fit(X, y)
