@@ -13,6 +13,7 @@ import numpy as np
 from .reading import PathLike
 
 NAMES = ("X.npy", "labels.npy", "y.npy")  # arrays that are read of several in an .npz
+PACKED = 1100  # numbers in a byte at most, as deflate packs them
 HDF5 = (".h5ad", ".h5", ".hdf5")
 
 
@@ -33,29 +34,40 @@ class Header(NamedTuple):
         """Two numbers of the same size: features and samples, if there are two axes."""
         return self.shape if len(self.shape) == 2 else (math.prod(self.shape), 1)
 
+    @property
+    def numbers(self) -> int:
+        """The number of entries that the file stores."""
+        return math.prod(self.shape) if self.stored is None else self.stored
+
 
 def read_header(path: PathLike) -> Header | None:
     """Return the size of the matrix in a file, read from its header alone; None if the header does not tell.
+
+    A header that claims more numbers than the file can hold, or 2³¹ along an axis, tells nothing: the readers refuse it.
 
     Args:
         path: .npy, .npz, .mtx, .mtx.gz or HDF5.
     """
     path = Path(path)
-    name = path.name.lower()
     try:
-        if name.endswith(".npy"):
-            with path.open("rb") as file:
-                return _numpy(file)
-        if name.endswith(".npz"):
-            return _archive(path)
-        if name.endswith((".mtx", ".mtx.gz")):
-            with gzip.open(path, "rb") if name.endswith(".gz") else path.open("rb") as file:
-                return _matrix_market(file)
-        if name.endswith(HDF5):
-            return _hdf5(path)
-    except (ValueError, OSError, EOFError, KeyError, TypeError, zipfile.BadZipFile):
-        pass  # whoever reads the file says what is wrong with it
-    return None
+        header = _read(path)
+        believed = header is not None and header.numbers <= PACKED * path.stat().st_size and max(header.shape) < 2**31
+        return header if believed else None
+    except Exception:  # of a damaged file: whoever reads it says what is wrong with it
+        return None
+
+
+def _read(path: Path) -> Header | None:
+    name = path.name.lower()
+    if name.endswith(".npy"):
+        with path.open("rb") as file:
+            return _numpy(file)
+    if name.endswith(".npz"):
+        return _archive(path)
+    if name.endswith((".mtx", ".mtx.gz")):
+        with gzip.open(path, "rb") if name.endswith(".gz") else path.open("rb") as file:
+            return _matrix_market(file)
+    return _hdf5(path) if name.endswith(HDF5) else None
 
 
 def _numpy(file: Any) -> Header:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 # gsnmf.inference.defaults). Help texts repeat these numbers, as help must not wait for the library to be imported.
 GROUP_OPTIONS = ("per_group", "common", "prior", "small", "large", "scale", "init", "lam_start")
 DICTIONARY_OPTIONS = ("a_t", "b_t")
+MOST_RANKS = 1000  # numbers of components to compare
 SEED_OPTIONS = ("seeds", "strength")
 PRIOR_OPTIONS = ("per_group", "common", "prior", "small", "large", "scale", *DICTIONARY_OPTIONS)
 
@@ -127,8 +128,17 @@ def read_problem(arguments: argparse.Namespace) -> tuple[Data, Priors, int]:
 
     check_files(arguments)
     data = read_data(arguments, arguments.file)
+    _check_components(arguments, data)
     priors = make_priors(arguments, data, arguments.rank)
     return data, priors, Problem(data, priors, arguments.rank).rank
+
+
+def _check_components(arguments: argparse.Namespace, data: Data) -> None:
+    """Raise ValueError if factors of so many components do not fit in memory, before priors are built."""
+    from ..memory import plan
+
+    asked = getattr(arguments, "ranks", None) or [arguments.rank or (arguments.per_group or 0) * data.num_groups]
+    plan(data, max(asked)).check()
 
 
 def check_files(arguments: argparse.Namespace) -> None:
@@ -176,13 +186,15 @@ def ranks(text: str) -> list[int]:
     ([2, 3, 4, 5], [2, 5, 8], [4, 2])
     """
     parts = text.split(":") if ":" in text else text.split(",")
-    found: list[int] = []
+    found: Any = []
     if all(part.isdecimal() and int(part) > 0 for part in parts) and (":" not in text or len(parts) <= 3):
         numbers = [int(part) for part in parts]
-        found = list(range(numbers[0], numbers[1] + 1, *numbers[2:])) if ":" in text else numbers
+        found = range(numbers[0], numbers[1] + 1, *numbers[2:]) if ":" in text else numbers
+    if len(found[: MOST_RANKS + 1]) > MOST_RANKS:
+        raise argparse.ArgumentTypeError(f"expected at most {MOST_RANKS} numbers of components to try; got {text!r}")
     if not found:
         raise argparse.ArgumentTypeError(f"expected FROM:TO, FROM:TO:STEP or a list as in 2,4,8; got {text!r}")
-    return found
+    return list(found)
 
 
 def image_shape(text: str) -> tuple[int, int]:

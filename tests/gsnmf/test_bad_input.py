@@ -191,6 +191,10 @@ BAD = [
     ("no such column of obs", {"x.h5ad": hdf5(X=np.ones((2, 2)), obs__kind=[1, 1])},
      ["{f}/x.h5ad", "--labels", "obs:type", "--out", "{f}/out"],
      "expected a column 'type' in the obs of {f}/x.h5ad; got kind"),
+    # Sizes
+    ("too many numbers of components", {"x.csv": X}, ["choose", "{f}/x.csv", "--ranks", "1:100000000000"],
+     "argument --ranks: expected at most 1000 numbers of components to try; got '1:100000000000' (see gsnmf choose "
+     "--help)"),
     # Files of others
     ("a fit over its input", {"x.npz": lambda path: np.savez(path, X=np.ones((2, 2)))},
      ["{f}/x.npz", "--rank", "1", "--out", "{f}/x", "--force"],
@@ -208,7 +212,8 @@ def test_bad_input_gets_one_line(tmp_path, capsys, files, words, message):
     for name, content in files.items():
         write(tmp_path / name, content)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    code = main(["fit", *(word.format(f=tmp_path) for word in words)])
+    command = [] if words[0] in ("choose", "report", "crosscheck") else ["fit"]
+    code = main([*command, *(word.format(f=tmp_path) for word in words)])
     out, said = capsys.readouterr()
     assert (code, out) == (2, "")
     assert said == f"gsnmf: error: {message.format(f=tmp_path)}\n"
