@@ -3,8 +3,8 @@
     head            sees                                               learns
     "lda"           √ proportions of components, all restarts          shrinkage linear discriminants
     "svm"           √ proportions of components, all restarts          a support vector machine, Gaussian kernel
-    "stacked"       the samples themselves, and the model's bounds     a linear support vector machine and discriminants on
-                                                                       the samples; weights, on left-out samples
+    "stacked"       the samples themselves, and the model's bounds     a linear support vector machine and discriminants
+                                                                       on samples; weights, on left-out samples
 
 The others (`prediction.py`) learn nothing more than dictionaries: neighbours by cosine, and the model's class bounds.
 """
