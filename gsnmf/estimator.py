@@ -94,10 +94,10 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
             average over cosines of coefficients and of their square roots; "model", the class posterior of `fold_in`;
             "lda" and "svm", shrinkage linear discriminants and a support vector machine on square roots of the
             components' proportions; "stacked", which also sees the samples themselves: the model's class posterior
-            together with a linear support vector machine on log-normalised samples. "auto": the most accurate of
-            these on parts of the training samples that are left out of dictionary and head in turn, which costs three
-            more sets of fits (one, from 2000 samples on): nearest, blend, lda and svm for dense X; nearest, blend,
-            model, lda and stacked for sparse X. Several labels per sample have a head of their own, whatever is asked.
+            together with a linear support vector machine and discriminants on log-normalised samples. "auto": the most
+            accurate of these on parts of the training samples that are left out of dictionary and head in turn, which
+            costs three more sets of fits (one, from 2000 samples on): nearest, blend, lda and svm for dense X; nearest,
+            blend, model, lda and stacked for sparse X. Several labels per sample have a head of their own.
         n_restarts: number of fits from different random starts, all of which take part in predictions, except by
             "nearest".
         select: criterion by which one restart is kept. "bound": the highest bound. "validation": each restart is fitted

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ..inference.warning import quiet
 from ..model.priors import is_grouped
-from .heads import LEARNED, Stacked, fit_head, fit_weights
+from .heads import EQUAL, LEARNED, Stacked, fit_head, fit_weights
 from .prediction import LearningPlan, Memory, class_scores, even, learn
 
 AUTO = "auto"
@@ -37,7 +37,7 @@ class Comparison(NamedTuple):
     reason: str
     scores: NDArray[np.float64] | None
     y: NDArray[Any]
-    weights: tuple[float, float]
+    weights: tuple[float, ...]
 
 
 def candidates(X: Any, priors: Any) -> tuple[str, ...]:
@@ -68,7 +68,7 @@ def compare(plan: LearningPlan, X: Any, y: NDArray[Any], classes: Any, names: tu
     parts = left_out_parts(y[known], plan.part_seed)
     if len(classes) < 2 or not parts:
         why = "there is one class only" if len(classes) < 2 else "no class has two labelled samples to compare heads on"
-        return Comparison(names[0], _table({}, 0), f"{names[0]}: {why}", None, np.array([], int), (1.0, 1.0))
+        return Comparison(names[0], _table({}, 0), f"{names[0]}: {why}", None, np.array([], int), EQUAL)
     X, y = X[:, known], y[known]
     found: dict[str, list[NDArray[Any]]] = {name: [] for name in names}
     for part in parts:
@@ -81,7 +81,7 @@ def compare(plan: LearningPlan, X: Any, y: NDArray[Any], classes: Any, names: tu
             found[name].append(_scores(name, memory, seen, new, y[old]))
     truth = y[np.concatenate(parts)]
     scores = {name: np.concatenate(each, axis=-2) for name, each in found.items()}
-    weights = (1.0, 1.0)
+    weights: tuple[float, ...] = EQUAL
     if "stacked" in scores:
         weights = fit_weights(scores["stacked"], truth)
         scores["stacked"] = np.tensordot(weights, scores["stacked"], axes=1)
@@ -97,10 +97,10 @@ def _kept(names: tuple[str, ...]) -> str:
 
 
 def _scores(name: str, memory: Memory, seen: Any, new: Any, y: NDArray[Any]) -> NDArray[np.float64]:
-    """Return the scores of one head for new samples; of a stacked one, both parts."""
+    """Return the scores of one head for new samples; of a stacked one, its parts."""
     if name not in LEARNED:
         return class_scores(memory, name, new)
-    head = fit_head(name, seen, y, (1.0, 1.0))
+    head = fit_head(name, seen, y, EQUAL)
     return head.parts(new) if isinstance(head, Stacked) else head.scores(new)
 
 

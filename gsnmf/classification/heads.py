@@ -3,8 +3,8 @@
     head            sees                                               learns
     "lda"           √ proportions of components, all restarts          shrinkage linear discriminants
     "svm"           √ proportions of components, all restarts          a support vector machine, Gaussian kernel
-    "stacked"       the samples themselves, and the model's bounds     a linear support vector machine on the samples;
-                                                                       the weights of both, on left-out samples
+    "stacked"       the samples themselves, and the model's bounds     a linear support vector machine and discriminants
+                                                                       on samples; weights, on left-out samples
 
 The others (`prediction.py`) learn nothing more than dictionaries: neighbours by cosine, and the model's class bounds.
 """
@@ -19,6 +19,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import log_softmax
+from sklearn.decomposition import TruncatedSVD
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -27,6 +28,8 @@ from sklearn.svm import SVC, LinearSVC
 from .representation import Represented
 
 LEARNED = ("lda", "svm", "stacked")
+EQUAL = (1.0, 1.0, 1.0)  # weights of a stacked head before they are fitted
+DIRECTIONS = 120  # leading ones, of samples, that the discriminants of a stacked head see
 PENALTY = 10.0  # C of the linear machine, for samples of mean square length 1
 GAMMA, COST = 1.0, 10.0  # of the Gaussian kernel, for points of length 1
 
@@ -44,22 +47,23 @@ class Linear:
 
 @dataclass(frozen=True)
 class Stacked:
-    """w₁ × the margins of a linear machine on the samples themselves + w₂ × (log π_c + ℒ_τ(c)).
+    """w₁ × margins and w₂ × discriminants, both of the samples themselves, + w₃ × (log π_c + ℒ_τ(c)).
 
-    model: the machine.
-    profiles: how it sees samples.
+    models: a linear support vector machine, and shrinkage discriminants on leading directions.
+    profiles: how they see samples.
     log_pi: log π.
-    weights: w₁ and w₂.
+    weights: w.
     """
 
-    model: Any
+    models: tuple[Any, Any]
     profiles: Profiles
     log_pi: NDArray[Any]
-    weights: tuple[float, float]
+    weights: tuple[float, ...]
 
     def parts(self, seen: Represented) -> NDArray[np.float64]:
-        """Return both terms without their weights, 2 × samples × classes."""
-        return np.stack([decisions(self.model, self.profiles(seen.samples)), seen.bounds + self.log_pi])
+        """Return all terms without their weights, 3 × samples × classes."""
+        points = self.profiles(seen.samples)
+        return np.stack([*(decisions(model, points) for model in self.models), seen.bounds + self.log_pi])
 
     def scores(self, seen: Represented) -> NDArray[np.float64]:
         """Return scores of classes, samples × classes."""
@@ -98,7 +102,7 @@ def _log_proportions(X: Any, total: float) -> Any:
     return np.log1p(X * sums).T
 
 
-def fit_head(name: str, seen: Represented, y: NDArray[Any], weights: tuple[float, float]) -> Linear | Stacked:
+def fit_head(name: str, seen: Represented, y: NDArray[Any], weights: tuple[float, ...]) -> Linear | Stacked:
     """Train a head on labelled samples.
 
     Args:
@@ -109,12 +113,18 @@ def fit_head(name: str, seen: Represented, y: NDArray[Any], weights: tuple[float
     """
     if name == "stacked":
         profiles = profiles_of(seen.samples)
-        machine = LinearSVC(C=PENALTY, random_state=0).fit(profiles(seen.samples), y)
-        return Stacked(machine, profiles, np.log(np.asarray(seen.pi, float)), weights)
+        points = profiles(seen.samples)
+        machine = LinearSVC(C=PENALTY, random_state=0).fit(points, y)
+        leading = TruncatedSVD(max(1, min(DIRECTIONS, min(points.shape) - 1)), random_state=0)
+        discriminants = make_pipeline(leading, _lda()).fit(points, y)
+        return Stacked((machine, discriminants), profiles, np.log(np.asarray(seen.pi, float)), weights)
     if name == "svm":
         return Linear(SVC(gamma=GAMMA, C=COST).fit(_points(seen), y))
-    lda = LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto")
-    return Linear(make_pipeline(StandardScaler(), lda).fit(_points(seen), y))
+    return Linear(make_pipeline(StandardScaler(), _lda()).fit(_points(seen), y))
+
+
+def _lda() -> LinearDiscriminantAnalysis:
+    return LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto")
 
 
 def decisions(model: Any, points: Any) -> NDArray[np.float64]:
@@ -123,11 +133,11 @@ def decisions(model: Any, points: Any) -> NDArray[np.float64]:
     return np.stack([-found / 2, found / 2], axis=1) if found.ndim == 1 else found
 
 
-def fit_weights(parts: NDArray[np.float64], y: NDArray[Any]) -> tuple[float, float]:
-    """Return the weights of a stacked head with the lowest log loss on samples that neither part was learned from.
+def fit_weights(parts: NDArray[np.float64], y: NDArray[Any]) -> tuple[float, ...]:
+    """Return the weights of a stacked head with the lowest log loss on samples that no part was learned from.
 
     Args:
-        parts: 2 × samples × classes.
+        parts: terms × samples × classes.
         y: the class of each sample, from 0.
     """
     N, C = parts.shape[1:]
@@ -139,9 +149,8 @@ def fit_weights(parts: NDArray[np.float64], y: NDArray[Any]) -> tuple[float, flo
         scores = np.tensordot(np.exp(log_weights) / units, parts, axes=1)
         return -float(np.mean(np.sum(targets * log_softmax(scores, axis=1), axis=1)))
 
-    best = minimize(loss, np.array([1.0, 1.0]), bounds=[(-6, 6)] * 2)
-    first, second = np.exp(best.x) / units
-    return float(first), float(second)
+    best = minimize(loss, np.ones(len(parts)), bounds=[(-6, 6)] * len(parts))
+    return tuple((np.exp(best.x) / units).tolist())
 
 
 def _points(seen: Represented) -> NDArray[np.float64]:

@@ -128,8 +128,9 @@ def as_indicator(y: Any) -> tuple[NDArray[np.int64], NDArray[Any]] | None:
     """
     if scipy.sparse.issparse(y):
         y = y.toarray()
-    if isinstance(y, (list, tuple)) and len(y) and is_matrix(list(y)):
-        y = np.asarray(y)
+    rows = [list(row) if isinstance(row, np.ndarray) else row for row in y] if isinstance(y, (list, tuple)) else []
+    if rows and is_matrix(rows):
+        y = np.asarray(rows)
     if hasattr(y, "ndim") and y.ndim == 2 and y.shape[1] > 1:
         Y = np.asarray(y)
         if Y.dtype.kind not in "biuf" or not np.isin(Y, (0, 1)).all():

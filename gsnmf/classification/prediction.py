@@ -14,7 +14,7 @@ from ..inference.warning import quiet
 from ..model import Priors
 from ..model.priors import is_grouped
 from .calibration import fit_temperature, temper
-from .heads import LEARNED, fit_head
+from .heads import EQUAL, LEARNED, fit_head
 from .projection import both_cosines, combine
 from .representation import Represented
 from .restarts import Found, Recipe, by_bound, by_validation, hold_out
@@ -34,7 +34,7 @@ class LearningPlan(NamedTuple):
     transform_by: str
     predict_by: str
     verbose: int
-    weights: tuple[float, float] = (1.0, 1.0)  # of a stacked head
+    weights: tuple[float, ...] = EQUAL  # of a stacked head
 
 
 class Memory(NamedTuple):
