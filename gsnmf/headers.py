@@ -6,7 +6,7 @@ import gzip
 import math
 import zipfile
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -85,7 +85,7 @@ def _archive(path: Path) -> Header | None:
         return header(wanted[0]) if wanted else None
 
 
-def _matrix_market(file: IO[bytes]) -> Header | None:
+def _matrix_market(file: Any) -> Header | None:
     """Return the size in the first line of a MatrixMarket file that is not a comment."""
     kind = file.readline(1000).split()
     line = file.readline(1000)

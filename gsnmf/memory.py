@@ -104,8 +104,8 @@ def plan_stream(X: Any, priors: Priors, rank: int | None = None, batch_size: int
     """
     F, N = (int(n) for n in X.shape)
     B = default_size(X) if batch_size is None else batch_size
-    first = F * B if isinstance(X, np.ndarray) else X[:, np.arange(min(B, N))]
-    entries = first.nnz if scipy.sparse.issparse(first) else F * B
+    first = None if isinstance(X, np.ndarray) else X[:, np.arange(min(B, N))]
+    entries = F * B if first is None or not scipy.sparse.issparse(first) else int(first.nnz)
     batch = 3 * entries * jax.numpy.result_type(float).itemsize
     why = f"X of {F:,} × {N:,}, streamed in batches of {B:,} samples"
     return Plan("streamed", why, batch + 8 * N + _factors(F, B, components_of(priors, rank)), available())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
@@ -204,7 +205,8 @@ def _groups(data: Data, priors: Priors, K: int, rng: np.random.Generator) -> tup
     return T, V
 
 
-class Completed(NamedTuple):
+@dataclass(frozen=True)
+class Completed:
     """X of several processes with means in the place of hidden entries: what `_groups` reads of it.
 
     X: as made by `shard`.
@@ -266,7 +268,8 @@ def _filled_sparse(data: Data, mean: float, add: Callable[[Any], np.ndarray]) ->
     X = data.X.to_scipy().astype(float).tocsc()
     if data.mask is None and add is np.asarray:
         return X
-    mask = Places(*np.zeros((2, 0), np.int32), X.shape) if data.mask is None else data.mask
+    none = np.zeros(0, np.int32)
+    mask = Places(none, none, X.shape) if data.mask is None else data.mask
     feature, sample = np.asarray(mask.feature), np.asarray(mask.sample)
     filled = np.full(len(feature), mean)
     for of in (np.ones((X.shape[1], 1)), np.asarray(data.membership, float)):

@@ -67,7 +67,7 @@ def run_stream(arguments: argparse.Namespace, npz: Path) -> int:
         if start.stream is None:
             raise ValueError(f"expected --out to name a saved stream to resume; got another fit in {npz}")
     options = given(arguments, *PRIOR_OPTIONS)
-    priors = sampled_priors(X, groups, rank=arguments.rank, **options) if start is None else start.priors
+    priors: Any = sampled_priors(X, groups, rank=arguments.rank, **options) if start is None else start.priors
     names = Names(read_names(arguments.file, X.shape[0]), [], levels)
     print(f"gsnmf: {plan_stream(X, priors, arguments.rank, arguments.batch_size).check()}", file=sys.stderr)
     begin = time.perf_counter()

@@ -60,8 +60,8 @@ class SpreadLabelFactors(NamedTuple):
         rows = Gamma(*(gather(jnp.broadcast_to(x, V.a.shape)) for x in V))
         pi = self.pi if self.pi is None or self.pi.ndim == 1 else gather(self.pi)
         factors = LabelFactors(gather(self.z), pi, self.membership, self.unlabelled)
-        T, rows, lam, factors = _on_host((T, rows, lam, factors))
-        return factors.posterior(T, rows, lam)
+        held: tuple[Gamma, Gamma, Gamma | None, LabelFactors] = _on_host((T, rows, lam, factors))
+        return held[3].posterior(*held[:3])
 
 
 def _on_host(tree: Any) -> Any:
@@ -124,9 +124,10 @@ class OnDevices(Known):
         """Return rows of labelled and of unlabelled samples as rows of all."""
         return self.layout.join(known, others)
 
-    def factors(self, z: Array) -> SpreadLabelFactors:
+    def factors(self, z: Array) -> Any:
         """Return q(z) and the q(π) that is best for it."""
-        return SpreadLabelFactors(*super().factors(z), self.layout)  # type: ignore[misc]  # of `Unlabelled`
+        found: LabelFactors = super().factors(z)  # type: ignore[misc]  # of `Unlabelled`, which follows
+        return SpreadLabelFactors(*found, self.layout)  # type: ignore[call-arg]  # four fields
 
     def hold(self, posterior: Posterior) -> Transposed:
         """Return the factors in the layout of sweeps, rows on their devices."""
@@ -134,7 +135,8 @@ class OnDevices(Known):
         q = super().hold(full)
         labels = q.labels
         pi = labels.pi if labels.pi is None or labels.pi.ndim == 1 else self.layout.spread(labels.pi, others=True)
-        placed = SpreadLabelFactors(self.layout.spread(labels.z, others=True), pi, *labels[2:], self.layout)
+        z = self.layout.spread(labels.z, others=True)
+        placed = SpreadLabelFactors(z, pi, labels.membership, labels.unlabelled, self.layout)
         return q._replace(V=Gamma(*map(self.layout.spread, q.V)), labels=placed)
 
     def blank(self, shapes: Transposed) -> Transposed:
@@ -239,7 +241,7 @@ class SpreadMeanField(Weighted, MeanField):
 class SpreadStructured(OnDevices, Structured):
     """The structured form of unlabelled samples on devices."""
 
-    def read(self, X: Any, priors: Priors, q: Transposed) -> tuple[Array, Believed]:  # type: ignore[override]
+    def read(self, X: Any, priors: Priors, q: Transposed) -> tuple[Array, Believed]:
         """Return log E[V], and beliefs with the terms of the bound that belong to rows, 0 for those that fill up."""
         mean, believed = super().read(X, priors, q)
         return mean, believed._replace(rows=believed.rows * self.weights)
