@@ -127,7 +127,7 @@ class OnDevices(Known):
     def factors(self, z: Array) -> Any:
         """Return q(z) and the q(π) that is best for it."""
         found: LabelFactors = super().factors(z)  # type: ignore[misc]  # of `Unlabelled`, which follows
-        return SpreadLabelFactors(*found, self.layout)  # type: ignore[call-arg]  # four fields
+        return SpreadLabelFactors(*found, self.layout)
 
     def hold(self, posterior: Posterior) -> Transposed:
         """Return the factors in the layout of sweeps, rows on their devices."""

@@ -76,7 +76,8 @@ class Layout:
     def others(self) -> np.ndarray:
         """The place of every unlabelled sample among those of all devices, in the order of samples."""
         _, device, rank = self._placed(1)
-        return device * self.widths[1] + rank
+        places: np.ndarray = device * self.widths[1] + rank
+        return places
 
     def _placed(self, kind: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return labelled (0) or unlabelled (1) samples in their order, the device of each and its rank there."""
