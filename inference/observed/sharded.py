@@ -69,7 +69,8 @@ class Layout:
         """The rows on the devices, in the order of the host."""
         (_, device, rank), (_, its_device, its_rank) = self._placed(0), self._placed(1)
         first = its_device * self.width + self.widths[0] + its_rank * self.copies
-        return np.append(device * self.width + rank, first[:, None] + np.arange(self.copies)[None, :])
+        rows: np.ndarray = np.append(device * self.width + rank, first[:, None] + np.arange(self.copies)[None, :])
+        return rows
 
     @cached_property
     def others(self) -> np.ndarray:
