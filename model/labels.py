@@ -182,7 +182,7 @@ def warn_of_single_samples(num_groups: int, num_labelled: int) -> None:
 
 def is_matrix(labels: list[Any]) -> bool:
     """Return whether lists of 0 and 1 of equal length are rows of a matrix; sets are always sets of labels."""
-    if not all(isinstance(label, (list, tuple)) for label in labels) or len({len(row) for row in labels}) != 1:
+    if not all(isinstance(label, (list, tuple, np.ndarray)) for label in labels) or len(set(map(len, labels))) != 1:
         return False
     entries = [x for row in labels for x in row]
     numbers = len(labels[0]) > 1 and all(isinstance(x, (bool, int, float, np.bool, np.number)) for x in entries)

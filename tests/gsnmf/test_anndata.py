@@ -50,7 +50,7 @@ def test_slots(fitted):
 
 def test_the_fit_is_the_estimator_s(fitted):
     _, fit = fitted
-    model = GroupSparseNMF(per_class=1, max_iter=60, random_state=0)
+    model = GroupSparseNMF(per_class=1, max_iter=60, n_restarts=1, predict_by="nearest", random_state=0)
     model.fit(scipy.sparse.csr_array(COUNTS[:, HIGH].astype(float)), np.where(KIND, "T cell", "B cell"))
     np.testing.assert_allclose(fit.posterior.T.mean, model.posterior_.T.mean, rtol=1e-6)
 

@@ -437,7 +437,7 @@ def test_interrupt(tmp_path, monkeypatch, capsys):
 
 def test_a_file_is_read_as_fit_reads_it(tmp_path, monkeypatch):
     """Options reach the priors; the work itself is done above."""
-    (tmp_path / "X.csv").write_text("1,2,3,4\n4,3,2,1\n")
+    (tmp_path / "X.csv").write_text("1,3,2,4\n4,3,2,1\n")
     (tmp_path / "labels.txt").write_text("a\nb\na\nb\n")
     seen = []
     monkeypatch.setattr(crosscheck, "run_crosscheck", lambda *args, **options: seen.append((args, options)))
