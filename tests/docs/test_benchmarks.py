@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
+from scipy.special import gammaln
 
 from gsnmf.inference import cavi
 from gsnmf.inference.starts import fill
@@ -35,6 +36,7 @@ def benchmarks(monkeypatch):
         "peers",
         "peers_sparse",
         "problems",
+        "ratings",
         "relative",
         "report",
         "run",
@@ -42,6 +44,7 @@ def benchmarks(monkeypatch):
         "streaming",
         "sparse",
         "sweeps",
+        "tools",
     ):
         sys.modules.pop(name, None)
 
@@ -246,6 +249,51 @@ def test_alternating_checkouts_wants_a_checkout(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 2
     assert f"expected a checkout of this repository; got {tmp_path}" in done.stderr
+
+
+@pytest.mark.parametrize(("what", "number"), [("ratings", 9), ("entries", 18)])
+def test_hidden_ratings_are_zeros_for_the_fit_and_kept_for_the_score(what, number):
+    from ratings import FLOOR, points, split
+
+    X = np.random.default_rng(0).poisson(0.7, (12, 15)) + np.eye(12, 15, dtype=int)
+    data = split(csr_matrix(X, dtype=np.float32), what, number / {"ratings": (X > 0).sum(), "entries": X.size}[what], 0)
+    held = data.held_out
+    assert len(held) == number
+    np.testing.assert_array_equal(held.value, X[held.feature, held.sample])
+    assert (held.value > 0).all() == (what == "ratings")
+    seen = np.array(X)
+    seen[held.feature, held.sample] = 0
+    np.testing.assert_array_equal(data.X.to_scipy().toarray(), seen)
+    scores = points(np.eye(12, 2), np.full((2, 15), 3.0), data)  # 3 for the first two films, 0 for the others
+    mean = np.where(held.feature < 2, 3.0, FLOOR)
+    np.testing.assert_allclose(scores, held.value * np.log(mean) - mean - gammaln(held.value + 1))
+
+
+def test_ratings_print_a_row_of_every_model(capsys):
+    from ratings import main
+
+    with jax.enable_x64(False):
+        assert main(["--tiny", "--ranks", "4", "--seeds", "0"]) == 0
+    assert "gsnmf, hidden as 0" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["--data", "nowhere.npz"])
+    assert "expected --data to name a file; got nowhere.npz" in capsys.readouterr().err
+
+
+def test_tools_predict_hidden_halves_of_test_samples_only():
+    from defaults import Split
+    from tools import FLOOR, Learned, log_density, task
+
+    rng = np.random.default_rng(0)
+    X, X_new = rng.poisson(4.0, (6, 5)), np.vstack([rng.poisson(4.0, (3, 5)), np.zeros((1, 5), int)])
+    made = task(Split(X, np.arange(6) % 2, X_new, np.array([0, 1, 0, 1])), 0)
+    np.testing.assert_array_equal(made.seen + made.hidden, X_new[:3])  # the empty one is left out
+    assert len(made.y_new) == 3
+    assert made.rank == 6
+    T, V = rng.exponential(size=(2, 5)), rng.exponential(size=(3, 2))
+    p = (1 - FLOOR) * (V @ T) / (V @ T).sum(1, keepdims=True) + FLOOR * (X.sum(0) + 1) / (X.sum(0) + 1).sum()
+    expected = sum(x * np.log(q) for x, q in zip(made.hidden.flat, p.flat, strict=True)) / made.hidden.sum()
+    assert log_density(Learned(7 * T, None, V), made) == pytest.approx(expected)  # whatever the scale
 
 
 @pytest.mark.slow
