@@ -111,7 +111,9 @@ def test_fit_gives_the_posterior_of_the_estimator(tmp_path: Path, labels: str | 
     saved = load_fit(out)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        model = GroupSparseNMF(4 if labels is None else None, n_restarts=1, predict_by="nearest", random_state=5).fit(X.T, y)
+        model = GroupSparseNMF(4 if labels is None else None, n_restarts=1, predict_by="nearest", random_state=5).fit(
+            X.T, y
+        )
     assert saved.fit.num_steps == model.n_iter_
     for name in ("T", "V", "lam"):
         ours, theirs = getattr(saved.fit.posterior, name), getattr(model.posterior_, name)
