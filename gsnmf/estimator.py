@@ -116,7 +116,7 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
             {−1, 1} it is a class, and {−1, 0, 1} is refused, as it may mean either.
         total_samples: for `partial_fit`, the number of samples in the collection that batches come from; None for the
             samples so far. The strength of the priors and the weight of a batch depend on it.
-        random_state: a seed, a RandomState or None. With a seed N, the first restart is the fit of `gsnmf fit --seed N`.
+        random_state: a seed, a RandomState or None. With a seed N, the first restart is that of `gsnmf fit --seed N`.
         verbose: 1 for a progress bar over restarts, and a line about how X is read and the memory that it takes.
 
     Attributes:
