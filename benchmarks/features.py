@@ -1,4 +1,4 @@
-"""What packages for NMF do when asked: the calls behind docs/peers.md, with what came of each.
+"""What packages for NMF do when asked: the calls behind docs/which_tool.md, with what came of each.
 
     python benchmarks/features.py [scikit-learn hpfrec poismf nimfa gsnmf]
 

@@ -7,7 +7,8 @@ test sample are seen, half are predicted (each count by a coin): log density is 
 p the proportions that the tool predicts of the sample's features, mixed with 1 % of those of the training part, as one
 0 would cost everything. It is a measure that topic models, factorisations and point estimates all have. Accuracy is
 that of logistic regression on square roots of the tool's proportions of components, and that of the tool itself, if it
-classifies. Every tool runs in a process of its own: CPU seconds and peak memory include imports and compilation.
+classifies. Every tool runs in a process of its own: CPU seconds of learning and of the coefficients of all samples
+include the tool's imports and compilation, peak memory includes Python with SciPy, pandas and scikit-learn.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import multiprocessing
-import resource
 import sys
 import time
 import warnings
@@ -23,14 +23,16 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from defaults import Split, problems
 from scipy.special import xlogy
 from sklearn.decomposition import NMF, LatentDirichletAllocation, non_negative_factorization
 from sklearn.linear_model import LogisticRegression
+
+if TYPE_CHECKING:
+    from defaults import Split  # imports JAX, whose memory should not be counted for other tools
 
 PER_CLASS, FLOOR, SWEEPS = 3, 0.01, 300
 
@@ -66,15 +68,19 @@ def task(split: Split, seed: int) -> Task:
     return Task(split.X, split.y, *halves, split.y_new[filled], PER_CLASS * len(np.unique(split.y)), seed)
 
 
-def ours(task: Task, labelled: bool) -> Learned:
-    """Learn with the estimator's defaults, with labels or without."""
-    from gsnmf import GroupSparseNMF
+def ours(task: Task, labelled: bool, restarts: int = 1) -> Learned:
+    """Learn with the estimator's defaults, with labels or without; with restarts, say what they agree on."""
+    from gsnmf import GroupSparseNMF, consensus
 
     how: dict[str, Any] = {"per_class": PER_CLASS} if labelled else {"n_components": task.rank}
+    how["n_restarts"] = restarts
     model = GroupSparseNMF(**how, predict_by="nearest", transform_by="posterior", random_state=task.seed)
     model.fit(task.X, task.y if labelled else None)
     predicted = model.predict(task.seen) if labelled else None
     note = f"{model.in_use_.sum()} in use"
+    if restarts > 1:
+        found = consensus(model.restarts_, priors=model.priors_)
+        note += f", silhouette {found.silhouette:.2f}, {found.stable().sum()} come back in half of the restarts"
     return Learned(model.components_, model.transform(task.X), model.transform(task.seen), predicted, note)
 
 
@@ -179,6 +185,7 @@ def projected(components: np.ndarray, task: Task) -> Learned:
 TOOLS: dict[str, tuple[str, Callable[[Task], Learned]]] = {
     "gsnmf, labels": ("gsnmf", partial(ours, labelled=True)),
     "gsnmf, no labels": ("gsnmf", partial(ours, labelled=False)),
+    "gsnmf, no labels, 20 restarts": ("gsnmf", partial(ours, labelled=False, restarts=20)),
     "scikit-learn NMF (KL)": ("sklearn", by_nmf),
     "scikit-learn LDA": ("sklearn", by_lda),
     "tomotopy PLDA, labels": ("tomotopy", partial(by_tomotopy, labelled=True)),
@@ -209,11 +216,18 @@ def regression(train: Any, test: Any, task: Task) -> float:
 def row(name: str, task: Task) -> dict[str, Any]:
     """Run one tool, and say what it learned and needed."""
     warnings.simplefilter("ignore")
-    learned, seconds = TOOLS[name][1](task), time.process_time()
+    began = time.process_time()
+    learned, seconds = TOOLS[name][1](task), time.process_time() - began
     own = None if learned.predicted is None else float(np.mean(learned.predicted == task.y_new.astype(str)))
     found = {"log density": log_density(learned, task), "regression": regression(learned.train, learned.test, task)}
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-    return {"tool": name, **found, "own": own, "seconds": seconds, "GB": memory, "note": learned.note}
+    return {"tool": name, **found, "own": own, "seconds": seconds, "GB": peak(), "note": learned.note}
+
+
+def peak() -> float:
+    """Return the peak memory of this process in GB, on Linux; getrusage would count that of the parent as well."""
+    status = Path("/proc/self/status")
+    lines = status.read_text().splitlines() if status.exists() else []
+    return next((int(line.split()[1]) / 1e6 for line in lines if line.startswith("VmHWM")), np.nan)
 
 
 def measure(task: Task, names: list[str]) -> list[dict[str, Any]]:
@@ -238,6 +252,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--tools", nargs="+", choices=TOOLS, default=list(TOOLS), metavar="TOOL")
     parser.add_argument("--seed", type=int, default=0, help="of the tools and of the coins (default: 0)")
     given = parser.parse_args(argv)
+    from defaults import problems
+
     for name in given.data:
         if name not in problems(given.counts):
             parser.error(f"expected --data to name files in --counts; got {name}")
