@@ -188,7 +188,7 @@ def pbmc68k() -> Any:
     are those of the most similar sorted population; types of T cells overlap. Needs anndata, but not scanpy's code.
     """
     place = _inside("scanpy", "datasets/10x_pbmc68k_reduced.h5ad", "pip install --no-deps scanpy", PBMC68K_CREDIT)
-    return _of_cells(place, "bulk_labels", PBMC68K_CREDIT)
+    return _of_cells(place, "bulk_labels", np.e, PBMC68K_CREDIT)
 
 
 def immune_cells() -> Any:
@@ -197,7 +197,7 @@ def immune_cells() -> Any:
     As `pbmc68k`; var["highly_variable"] marks genes.
     """
     place = _inside("Spectra", "data/sample_data.h5ad", "pip install --no-deps scSpectra", IMMUNE_CREDIT)
-    return _of_cells(place, "cell_type_annotations", IMMUNE_CREDIT)
+    return _of_cells(place, "cell_type_annotations", 2.0, IMMUNE_CREDIT)  # log₂(1 + s·count)
 
 
 LOADERS: dict[str, Callable[..., Dataset]] = {
@@ -249,12 +249,13 @@ def _inside(package: str, path: str, install: str, credit: str) -> Path:
     )
 
 
-def _of_cells(path: Path, column: str, credit: str) -> Any:
+def _of_cells(path: Path, column: str, base: float, credit: str) -> Any:
     """Return an AnnData of counts, from log(1 + s·count) in `raw` or else in X, without embeddings and graphs.
 
     Args:
         path: .h5ad.
         column: the types of cells in obs.
+        base: of the logarithms.
         credit: the terms of the data.
     """
     try:
@@ -266,7 +267,7 @@ def _of_cells(path: Path, column: str, credit: str) -> Any:
         stored = anndata.read_h5ad(path)
     kept = stored if stored.raw is None else stored.raw
     obs = stored.obs[[column]].rename(columns={column: "cell_type"})
-    return anndata.AnnData(undo_log1p(kept.X), obs=obs, var=kept.var, uns={"credit": credit})
+    return anndata.AnnData(undo_log1p(np.log(base) * kept.X), obs=obs, var=kept.var, uns={"credit": credit})
 
 
 def _own_copy(path: PathLike | None, files: str, source: str) -> Path:

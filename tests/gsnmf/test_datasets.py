@@ -118,7 +118,9 @@ def package_of_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callabl
         cells = anndata.AnnData(
             logs, obs=obs, var=pd.DataFrame({"highly_variable": True}, index=["CD19", "CD3D", "ACTB"])
         )
-        if name == "pbmc68k":  # scaled values, and logarithms in raw
+        if name == "immune_cells":
+            cells.X = logs / np.log(2)
+        else:  # scaled values, and logarithms in raw
             cells.raw = cells.copy()
             cells.X = logs - 1.0
         place = tmp_path / package / path
@@ -164,15 +166,19 @@ def test_missing_anndata_says_how_to_get_it(
         getattr(datasets, name)()
 
 
-def test_the_real_cells() -> None:
-    """Cells of a type express its markers; skipped where scanpy is not installed."""
+@pytest.mark.parametrize(
+    ("name", "shape", "B", "NK"),
+    [("pbmc68k", (700, 765), "CD19+ B", "CD56+ NK"), ("immune_cells", (1000, 6397), "B_memory", "NK")],
+)
+def test_the_real_cells(name: str, shape: tuple[int, int], B: str, NK: str) -> None:
+    """B cells express CD79A; skipped where the package is not installed."""
     try:
-        cells = datasets.pbmc68k()
+        cells = getattr(datasets, name)()
     except ImportError as error:
         pytest.skip(str(error))
-    assert cells.shape == (700, 765)
-    level = cells[:, "CD79A"].X.toarray().ravel()
-    assert level[cells.obs["cell_type"] == "CD19+ B"].mean() > 10 * level[cells.obs["cell_type"] == "CD56+ NK"].mean()
+    assert cells.shape == shape
+    level, types = cells[:, "CD79A"].X.toarray().ravel(), cells.obs["cell_type"]
+    assert level[types == B].mean() > 10 * level[types == NK].mean()
 
 
 def test_commands_print_what_package_is_missing(
