@@ -11,6 +11,7 @@ The others (`prediction.py`) learn nothing more than dictionaries: neighbours by
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -116,11 +117,18 @@ def fit_head(name: str, seen: Represented, y: NDArray[Any], weights: tuple[float
         points = profiles(seen.samples)
         machine = LinearSVC(C=PENALTY, random_state=0).fit(points, y)
         leading = TruncatedSVD(max(1, min(DIRECTIONS, min(points.shape) - 1)), random_state=0)
-        discriminants = make_pipeline(leading, _lda()).fit(points, y)
+        discriminants = _fitted(make_pipeline(leading, _lda()), points, y)
         return Stacked((machine, discriminants), profiles, np.log(np.asarray(seen.pi, float)), weights)
     if name == "svm":
         return Linear(SVC(gamma=GAMMA, C=COST).fit(_points(seen), y))
-    return Linear(make_pipeline(StandardScaler(), _lda()).fit(_points(seen), y))
+    return Linear(_fitted(make_pipeline(StandardScaler(), _lda()), _points(seen), y))
+
+
+def _fitted(model: Any, points: Any, y: NDArray[Any]) -> Any:
+    """Return a fitted model; a class with one sample has no covariance of its own, which shrinkage takes care of."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Only one sample available")
+        return model.fit(points, y)
 
 
 def _lda() -> LinearDiscriminantAnalysis:
