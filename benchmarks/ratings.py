@@ -66,7 +66,8 @@ def ours(data: Data, rank: int, seed: int) -> Iterator[Prediction]:
     for name, seen in {"gsnmf": data, "gsnmf, hidden as 0": as_data(data.X.to_scipy())}.items():
         priors, began = default_priors(seen, rank=rank), time.process_time()
         fit = cavi.run(seen, priors, key=jax.random.key(seed), rank=rank, max_steps=MAX_STEPS, tol=TOL)
-        yield Prediction(name, draws(fit.posterior, data, priors), time.process_time() - began)
+        seconds = time.process_time() - began
+        yield Prediction(name, draws(fit.posterior, data, priors), seconds)
 
 
 def draws(posterior: Posterior, data: Data, priors: Priors) -> np.ndarray:

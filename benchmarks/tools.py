@@ -177,7 +177,9 @@ def projected(components: np.ndarray, task: Task) -> Learned:
 
     def fit(X: np.ndarray) -> np.ndarray:
         how: dict[str, Any] = {"solver": "mu", "beta_loss": "kullback-leibler", "max_iter": SWEEPS}
-        return non_negative_factorization(X.astype(float), None, H, len(H), init="custom", update_H=False, **how)[0]
+        return np.asarray(
+            non_negative_factorization(X.astype(float), None, H, len(H), init="custom", update_H=False, **how)[0]
+        )
 
     return Learned(H, fit(task.X), fit(task.seen))
 
