@@ -212,10 +212,11 @@ def _listed(labels: Any) -> list[Any]:
 
 def _served_names(serving: NDArray[np.bool_], names: NDArray[Any], two: Crossed | None) -> NDArray[Any]:
     """Return the groups that each component serves, in words; of pairs, the class or the batch that it serves."""
-    known = {tuple(np.ones(len(names), bool)): "all"}
+    known: dict[tuple[bool, ...], str] = {}
     if two is not None:
         for of, those in ((two.batch_of, two.batches), (two.class_of, two.classes)):
             known |= {tuple(of == n): str(name) for n, name in enumerate(those)}
+    known[tuple(np.ones(len(names), bool))] = "all"
     found = [known.get(tuple(row)) or "; ".join(map(str, names[row])) for row in serving]
     return np.array(found, object)
 

@@ -46,6 +46,7 @@ LABELLED = (  # attributes that only a fit with labels has
     *("classes_", "validation_scores_", "transduction_", "label_distributions_", "temperature_"),
     *("predictor_", "predictor_scores_", "predictor_reason_", "_several"),
 )
+WHOLE = ("in_use_", "reconstruction_err_", "restarts_", "bounds_")  # attributes that only a fit of all samples has
 READING = {"dtype": np.float64, "ensure_all_finite": "allow-nan", "accept_sparse": "csr"}
 
 
@@ -283,6 +284,9 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         matrix, index = self._read_batch(X, y, classes, first=last is None)
         number = len(getattr(self, "classes_", []))
         fit = learn_batch(recipe, matrix, index, number, self.total_samples, self.random_state, last)
+        for name in (*LABELLED, *WHOLE):
+            if name != "classes_" and hasattr(self, name):
+                delattr(self, name)
         self._transform_by = parameters.coefficients_by(self.transform_by, matrix)
         self._fit, self._index, self._memory = fit, None, memory_of(fit, self._transform_by)
         self.predictor_ = "model" if self.predict_by == AUTO else self.predict_by

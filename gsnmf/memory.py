@@ -82,7 +82,7 @@ def plan_file(path: PathLike, rank: int = 0) -> Plan | None:
     """Return how the matrix of a file would be read, from its header alone; None if the header does not tell.
 
     Args:
-        path: as `files.read_matrix` takes it.
+        path: as `reading.read_matrix` takes it.
         rank: the number of components; 0 if it is not known yet.
     """
     header = read_header(path)

@@ -246,7 +246,8 @@ def _all_labels(data: Data, by_sample: Callable[[Any], np.ndarray], several: boo
     u = own.dirichlet
     each = all_processes(None if u is None else np.shape(u)[:-1] == () and np.asarray(u).tolist())
     shared = next((np.asarray(one) for one in each if isinstance(one, list)), None)
-    dirichlet = concatenated(u) if any(one is False for one in each) else shared
+    own_u = np.zeros((0, data.num_groups)) if u is None else u
+    dirichlet = concatenated(own_u) if any(one is False for one in each) else shared
     flags = by_sample(np.asarray(own.unlabelled, bool))
     several_ = by_sample(np.asarray(own.several, bool)) if several else None
     return Labels(flags, concatenated(np.asarray(own.weights, float)), dirichlet, several_)

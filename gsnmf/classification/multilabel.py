@@ -124,7 +124,7 @@ def as_indicator(y: Any) -> tuple[NDArray[np.int64], NDArray[Any]] | None:
     """Return samples × labels of 0 and 1, and the names of labels; None if samples have one label each.
 
     Args:
-        y: a matrix of 0 and 1, dense or sparse, with two columns or more; or a list of sets or lists of labels.
+        y: a matrix of 0 and 1, dense or sparse, with two columns or more; or a list of sets of labels.
     """
     if scipy.sparse.issparse(y):
         y = y.toarray()
@@ -142,6 +142,9 @@ def as_indicator(y: Any) -> tuple[NDArray[np.int64], NDArray[Any]] | None:
     if not hasattr(y, "dtype") and hasattr(y, "__len__") and any(isinstance(c, (set, frozenset)) for c in y):
         from sklearn.preprocessing import MultiLabelBinarizer
 
+        odd = next((labels for labels in y if not isinstance(labels, (set, frozenset, list, tuple))), None)
+        if odd is not None or any(labels is None for labels in y):
+            raise ValueError(f"expected a set of labels for every sample, empty for none; got {odd!r} among sets")
         binarizer = MultiLabelBinarizer()
         return binarizer.fit_transform(y), binarizer.classes_
     return None

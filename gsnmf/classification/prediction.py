@@ -124,6 +124,11 @@ def class_scores(memory: Memory, predict_by: str, samples: Any) -> NDArray[np.fl
         bounds: NDArray[np.float64] = seen.bounds + np.log(np.asarray(memory.shares, float))
         return bounds
     lacks = predict_by not in memory.heads if predict_by in LEARNED else not memory.coefficients.keys() >= {*voters}
+    if lacks and predict_by in LEARNED:
+        trained = ", ".join(map(repr, memory.heads)) or "none"
+        raise ValueError(
+            f"expected predict_by={predict_by!r} at fit, which trains it; got a fit that trained {trained}"
+        )
     if lacks:
         raise ValueError(
             f"expected predict_by={predict_by!r} at fit, to keep all {len(voters)} restarts; "

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ..interrupts import exit_code
+from .inputs import READING
 from .options import make_priors
 from .stream import labels_in
 
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 def add_distributed(parser: argparse.ArgumentParser) -> None:
     """Add the options of several processes."""
     group = parser.add_argument_group(
-        "several processes, which run the same command, on one machine or on several (docs/scaling.md)"
+        "several processes, which run the same command, on one machine or on several (docs/distributed.md)"
     )
     group.add_argument(
         "--distributed", action="store_true", help="split the samples of FILE, or the files of a folder, over processes"
@@ -37,8 +39,12 @@ def check_distributed(arguments: argparse.Namespace) -> None:
         for name in ("coordinator", "processes", "process", "heartbeat"):
             if getattr(arguments, name) is not None:
                 raise ValueError(f"expected --distributed with --{name}; got none")
-    elif arguments.plots is not None:
-        raise ValueError("expected --plots without --distributed; got both (gsnmf report draws a saved fit)")
+    else:
+        if arguments.plots is not None:
+            raise ValueError("expected --plots without --distributed; got both (gsnmf report draws a saved fit)")
+        for name in READING:
+            if getattr(arguments, name) is not None:
+                raise ValueError(f"expected no --{name.replace('_', '-')} with --distributed, which reads X; got it")
     if arguments.heartbeat is not None and not 1 <= arguments.heartbeat < 1e6:
         raise ValueError(f"expected --heartbeat to be at least 1 second; got {arguments.heartbeat:g}")
 
@@ -63,16 +69,15 @@ def in_processes(arguments: argparse.Namespace, checkpoint: Any, run: Callable[[
         os._exit(2)  # JAX's own exit would wait for the other processes, which this one leaves
     except KeyboardInterrupt:
         print(f"gsnmf: interrupted{hint}", file=sys.stderr, flush=True)
-        os._exit(130)
+        os._exit(exit_code())
 
 
 def read_own_part(arguments: argparse.Namespace) -> tuple[Data, Priors, int]:
     """Read the samples of this process; return data that stand for those of all, priors and rank."""
     import jax
-    import numpy as np
-    import pandas as pd
 
     from ..inference.sharding import shard
+    from ..inference.stream.batches import read_levels
     from ..model import as_data
     from ..model.problem import Problem
     from ..parts import read_part
@@ -84,7 +89,7 @@ def read_own_part(arguments: argparse.Namespace) -> tuple[Data, Priors, int]:
         if len(every) != N:
             raise ValueError(f"expected {N} labels, one per sample; got {len(every)} in {arguments.labels}")
         labels = every[first : first + matrix.X.shape[1]]
-        levels = sorted(set(np.asarray(every)[~pd.isna(every)].tolist()))
+        levels = read_levels(every, None)[1]
     names = matrix.sample_names or range(first, first + matrix.X.shape[1])
     local = as_data(matrix.X, labels, feature_names=matrix.feature_names, sample_names=list(names), group_names=levels)
     data = shard(local)

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .inputs import READING
 from .options import PRIOR_OPTIONS, check_files, given, run_options
 
 if TYPE_CHECKING:
@@ -17,7 +18,8 @@ PASSES = 4  # over the samples; docs/scaling.md shows how far they go
 EVERY = 60.0  # seconds between checkpoints
 UNUSED = (
     *("seeds", "strength", "plots", "image_shape", "learn_dictionary", "learn_coefficients"),
-    *("max_steps", "tol", "text"),
+    *("max_steps", "tol"),
+    *(name for name in READING if name != "key"),
 )
 
 

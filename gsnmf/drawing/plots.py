@@ -158,7 +158,7 @@ def _rates_by_group(fit: Fit, data: Data) -> NDArray[np.float64] | None:
     return rates if data.num_groups and rates.shape == (np.shape(fit.posterior.T.mean)[1], data.num_groups) else None
 
 
-FIGURES = ("bound", "hinton_v", "hinton_lambda", "coefficients", "dictionary")
+FIGURES = ("bound", "hinton_v", "hinton_lambda", "coefficients", "dictionary", "features")  # all that may be written
 
 
 def save_figures(folder: Path, fit: Fit, data: Data, image_shape: tuple[int, int] | None = None) -> list[Path]:

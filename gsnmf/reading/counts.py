@@ -68,7 +68,8 @@ def undo_log1p(X: Any) -> Any:
     >>> undo_log1p(np.log1p(np.array([[1, 0, 3], [2, 1, 0]]) * [[0.5], [20.0]])).tolist()
     [[1.0, 0.0, 3.0], [2.0, 1.0, 0.0]]
     """
-    rows = scipy.sparse.csr_array(X, dtype=float)
+    rows = scipy.sparse.csr_array(X, dtype=float, copy=True)
+    rows.eliminate_zeros()
     values = np.expm1(rows.data)
     lengths = np.diff(rows.indptr)
     smallest: NDArray[np.float64] = np.ones(len(lengths))
@@ -76,7 +77,7 @@ def undo_log1p(X: Any) -> Any:
     smallest[full] = np.minimum.reduceat(values, rows.indptr[:-1][full])
     counts = values / np.repeat(smallest, lengths)
     off = np.abs(counts - np.round(counts)) / np.maximum(counts, 1)
-    if off.size and off.max() > 1e-2:
+    if off.size and not off.max() <= 1e-2:
         raise ValueError(
             f"expected log(1 + s·count) with one s for each sample; got values {off.max():.2g} from multiples of the "
             "smallest, relatively: they are not counts, or not of these features alone"

@@ -22,8 +22,16 @@ LEAST = 4  # bytes of an entry at least: two indices and their ends
 PACKED = 1032  # deflate never packs more tightly
 BLOCK = 1 << 22  # bytes that are checked at once
 WHOLE = rb"[+-]?\d{1,18}"
+UNSIGNED = rb"\d{1,19}"
 REAL = rb"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,4})?|nan|NaN|inf|Inf)"
-FIELDS = {b"integer": (WHOLE,), b"real": (REAL,), b"double": (REAL,), b"complex": (REAL, REAL), b"pattern": ()}
+FIELDS = {
+    b"integer": (WHOLE,),
+    b"unsigned-integer": (UNSIGNED,),
+    b"real": (REAL,),
+    b"double": (REAL,),
+    b"complex": (REAL, REAL),
+    b"pattern": (),
+}
 
 
 def read_market(path: Path) -> Matrix:

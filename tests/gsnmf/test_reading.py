@@ -290,3 +290,15 @@ def test_results_of_others_are_never_replaced(tmp_path, capsys):
         assert "which exists and is another's (--force replaces it)" in capsys.readouterr().err
         assert main([*command, "--force"]) == 0
         assert main(command) == 0  # its own
+
+
+def test_unsigned_numbers_of_matrix_market(tmp_path):
+    X = scipy.sparse.coo_array(np.array([[1, 0], [0, 3]], np.uint32))
+    scipy.io.mmwrite(tmp_path / "x.mtx", X)
+    assert "unsigned" in (tmp_path / "x.mtx").read_text().splitlines()[0]
+    assert read_matrix(tmp_path / "x.mtx").X.toarray().tolist() == [[1, 0], [0, 3]]
+
+
+def test_zeros_that_are_stored_do_not_become_nan():
+    stored = scipy.sparse.csr_array((np.log1p([1.0, 0.0, 3.0]), [0, 1, 2], [0, 3]), shape=(1, 3))
+    assert undo_log1p(stored).toarray().tolist() == [[1, 0, 3]]
