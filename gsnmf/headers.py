@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .reading import PathLike
+from .reading.arrays import SPARSE, read_npy_header
+from .reading.market import PACKED
 
 NAMES = ("X.npy", "labels.npy", "y.npy")  # arrays that are read of several in an .npz
-PACKED = 1100  # numbers in a byte at most, as deflate packs them
 HDF5 = (".h5ad", ".h5", ".hdf5")
 
 
@@ -71,9 +72,7 @@ def _read(path: Path) -> Header | None:
 
 
 def _numpy(file: Any) -> Header:
-    version = np.lib.format.read_magic(file)
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, _, dtype = read(file)
+    shape, _, dtype = read_npy_header(file)
     return Header(shape, dtype.itemsize)
 
 
@@ -86,7 +85,7 @@ def _archive(path: Path) -> Header | None:
             with archive.open(name) as file:
                 return _numpy(file)
 
-        if {"format.npy", "shape.npy", "data.npy"} <= set(names):
+        if set(names) >= SPARSE:
             if header("shape.npy").shape != (2,):
                 return None
             with archive.open("shape.npy") as file:

@@ -11,6 +11,7 @@ import scipy.sparse
 
 from .headers import read_header
 from .reading import Matrix, PathLike, read_matrix
+from .reading.arrays import SPARSE, read_npy_header
 from .streams import LAZY, Rows, open_matrix, read_names
 
 SUFFIXES = (".npy", ".npz", ".csv", ".tsv", ".mtx", ".mtx.gz", ".h5ad", ".h5", ".hdf5")
@@ -100,7 +101,7 @@ def _opened(path: Path) -> Any:
         return mapped
     try:
         with zipfile.ZipFile(path) as archive:
-            if not {"format.npy", "shape.npy", "data.npy", "indices.npy", "indptr.npy"} <= set(archive.namelist()):
+            if not set(archive.namelist()) >= SPARSE | {"indices.npy", "indptr.npy"}:
                 return None
         columns = Columns(path)
         return columns if columns.format == "csc" else None
@@ -134,9 +135,7 @@ class Columns:
         with zipfile.ZipFile(self.path) as archive, archive.open(f"{name}.npy") as file:
             if span is None:
                 return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
-            version = np.lib.format.read_magic(file)
-            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            (length,), _, dtype = read(file)
+            (length,), _, dtype = read_npy_header(file)
             if span.stop > length:
                 raise ValueError(f"expected {span.stop} entries in {self.path}; got {length}")
             file.seek(span.start * dtype.itemsize, 1)
@@ -158,9 +157,7 @@ def _mapped(path: Path) -> Any:
             if member is None or member.compress_type != zipfile.ZIP_STORED:
                 return None
             with archive.open(member) as file:
-                version = np.lib.format.read_magic(file)
-                read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-                shape, fortran, dtype = read[version](file)
+                shape, fortran, dtype = read_npy_header(file)
                 header = file.tell()
         if len(shape) != 2 or dtype.kind not in "biuf":
             return None

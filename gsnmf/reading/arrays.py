@@ -15,6 +15,9 @@ from numpy.typing import NDArray
 
 from .matrix import Matrix, require_real
 
+SPARSE = {"format.npy", "shape.npy", "data.npy"}  # members that scipy.sparse.save_npz always writes
+VERSIONS = ((1, 0), (2, 0))  # of NumPy's format, for arrays of numbers
+
 
 def read_array_file(path: Path) -> Matrix:
     """Read features × samples from a .npy; from a .npz, the array called X, the only one, or a sparse matrix."""
@@ -69,7 +72,7 @@ def _read_sparse_npz(path: Path) -> Any:
         if not zipfile.is_zipfile(path):
             return None
         with zipfile.ZipFile(path) as file:
-            if not {"format.npy", "shape.npy", "data.npy"} <= set(file.namelist()):
+            if not set(file.namelist()) >= SPARSE:
                 return None
         read_arrays(path, ())  # for its checks
     except Exception as error:  # of a damaged file: from zipfile, zlib, tokenize, struct, …
@@ -90,16 +93,30 @@ def require_consistent(make: Callable[[], Any], path: Path) -> Any:
     return X
 
 
+def read_npy_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Read the header of an array in NumPy's format: its shape, whether it is in Fortran order, and its dtype.
+
+    Args:
+        file: at the beginning of the array; then at its first number.
+    """
+    version = np.lib.format.read_magic(file)
+    if version not in VERSIONS:
+        raise ValueError(f"expected NumPy's format in version 1.0 or 2.0; got {version}")
+    old = version == (1, 0)
+    header: tuple[tuple[int, ...], bool, np.dtype[Any]] = (
+        np.lib.format.read_array_header_1_0(file) if old else np.lib.format.read_array_header_2_0(file)
+    )
+    return header
+
+
 def _check_claim(file: IO[bytes], size: int) -> None:
     """Raise if the header of an array claims more bytes than there are; a file without a header is left to NumPy."""
-    if file.read(6) != np.lib.format.MAGIC_PREFIX:
+    start = file.read(8)
+    if start[:6] != np.lib.format.MAGIC_PREFIX or tuple(start[6:]) not in VERSIONS:
         return
-    major, minor = file.read(2)
-    if (major, minor) not in ((1, 0), (2, 0)):
-        return
-    read: Any = getattr(np.lib.format, f"read_array_header_{major}_{minor}")
+    file.seek(0)
     try:
-        shape, _, dtype = read(file)
+        shape, _, dtype = read_npy_header(file)
     except Exception:  # of tokenize and of NumPy
         raise ValueError("a header that is damaged") from None
     claimed = math.prod(shape) * dtype.itemsize
