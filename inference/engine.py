@@ -11,7 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..model.priors import Priors
+from ..model.special import computed_by
 from ..model.types import Array
+from . import native
 from .bound import prior_terms
 from .hyper import Learn, learned_priors, relearn
 from .moments import Moments, Transposed
@@ -139,6 +141,7 @@ def _advance(
 ) -> tuple[State, Progress]:
     """Sweep until `limit`, a small relative change of the bound, or a non-finite bound; at most CHUNK sweeps."""
     one = accelerated if accelerate else plain
+    sparse = isinstance(data.X, (Sparse, SparseCandidates))
 
     def ongoing(carry: tuple) -> Array:
         _, progress = carry
@@ -148,7 +151,8 @@ def _advance(
         given, (last, n, _, record, optimum) = carry
         # Without it XLA moves everything that depends on the priors alone out of the loop, and compiles longer.
         held, _ = jax.lax.optimization_barrier((priors, given.momentum))  # type: ignore[no-untyped-call]  # JAX's
-        state, (elbo, best) = one(data, held, given, learn)
+        with computed_by(native.log_moments if sparse and data.X.is_compiled else None):
+            state, (elbo, best) = one(data, held, given, learn)
         first = done + n == 0
         small = (jnp.abs(elbo - last) <= tol * jnp.abs(elbo)) & (given.momentum != 0)  # a dropped sweep changes nothing
         stop = ~first & (~jnp.isfinite(elbo) | small)

@@ -17,8 +17,11 @@ another n, so that the two have nothing else in common. Loops use `lax.mul` and 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
+from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -34,6 +37,23 @@ _FOR_GAMMALN = {np.dtype(np.float32): (6, 3), np.dtype(np.float64): (12, 7)}
 _BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510)  # B_2, B_4, ...
 _DIGAMMA = [B / (2 * j) for j, B in enumerate(_BERNOULLI, start=1)]
 _GAMMALN = [B / (2 * j * (2 * j - 1)) for j, B in enumerate(_BERNOULLI, start=1)]
+
+Kernel: TypeAlias = Callable[[Array], tuple[Array, Array]]
+LARGE = 1 << 14  # numbers in an array; below, the call of a kernel costs more than it saves
+_kernel: ContextVar[Kernel | None] = ContextVar("kernel", default=None)
+
+
+@contextmanager
+def computed_by(kernel: Kernel | None) -> Iterator[None]:
+    """Within, take ψ(x) and `log_entropy(x)` of large arrays from a compiled kernel, which returns both; None for XLA.
+
+    XLA makes one call of the two if both are asked for.
+    """
+    token = _kernel.set(kernel)
+    try:
+        yield
+    finally:
+        _kernel.reset(token)
 
 
 @jax.custom_jvp
@@ -66,19 +86,23 @@ def digamma(x: Array, times: Array = 1.0) -> Array:
     -0.5772
     """
     x = jnp.asarray(x, jnp.result_type(x, float))
-    return _digamma(x, jnp.asarray(times, x.dtype))
+    return _digamma(_kernel_for(x), x, jnp.asarray(times, x.dtype))
 
 
-@jax.custom_jvp
-def _digamma(x: Array, times: Array) -> Array:
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _digamma(kernel: Kernel | None, x: Array, times: Array) -> Array:
+    if kernel is not None:
+        return kernel(x)[0] + log(times)
     n, terms = _FOR_DIGAMMA[x.dtype]
     y, r, product, slope = _shifted(x, n)
     return (product * (log(y * times) + _digamma_series(r, terms)) - slope) / product
 
 
 @_digamma.defjvp
-def _digamma_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
-    value, (x, times), (dx, dtimes) = _digamma(*primals), primals, tangents
+def _digamma_jvp(
+    kernel: Kernel | None, primals: tuple[Array, Array], tangents: tuple[Array, Array]
+) -> tuple[Array, Array]:
+    value, (x, times), (dx, dtimes) = _digamma(kernel, *primals), primals, tangents
     return value, jnp.broadcast_to(dx * polygamma(1, x), value.shape) + dtimes / times
 
 
@@ -90,11 +114,14 @@ def log_entropy(x: Array) -> Array:
     >>> round(float(log_entropy(jnp.asarray(1.0))), 4)  # 1 + Euler's constant
     1.5772
     """
-    return _log_entropy(jnp.asarray(x, jnp.result_type(x, float)))
+    x = jnp.asarray(x, jnp.result_type(x, float))
+    return _log_entropy(_kernel_for(x), x)
 
 
-@jax.custom_jvp
-def _log_entropy(x: Array) -> Array:
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _log_entropy(kernel: Kernel | None, x: Array) -> Array:
+    if kernel is not None:
+        return kernel(x)[1]
     n, terms = _FOR_GAMMALN[x.dtype]
     y, r, product, slope = _shifted(x, n)
     rest = _digamma_series(r, terms) - slope / product
@@ -102,7 +129,14 @@ def _log_entropy(x: Array) -> Array:
     return (0.5 * math.log(2 * math.pi) - n) + tail - x * rest - log(product * jnp.sqrt(y))
 
 
-_log_entropy.defjvps(lambda slope, _, x: slope * (1 - x * polygamma(1, x)))
+@_log_entropy.defjvp
+def _log_entropy_jvp(kernel: Kernel | None, primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    (x,), (dx,) = primals, tangents
+    return _log_entropy(kernel, x), dx * (1 - x * polygamma(1, x))
+
+
+def _kernel_for(x: Array) -> Kernel | None:
+    return _kernel.get() if x.size >= LARGE else None
 
 
 def gammaln(x: Array) -> Array:

@@ -23,12 +23,9 @@ __all__ = [
     "Sums",
     "allocate",
     "describe",
-    "digamma",
-    "exp_digamma",
     "gamma",
-    "gammaln",
     "is_available",
-    "log_entropy",
+    "log_moments",
     "row_pointers",
     "thin",
 ]
@@ -128,28 +125,15 @@ def gamma(key: Array, shape: Array) -> Array:
     return drawn.reshape(shape.shape)
 
 
-def digamma(x: Array) -> Array:
-    """Return ψ(x) of a large array of positive numbers.
+def log_moments(x: Array) -> tuple[Array, Array]:
+    """Return ψ(x) and x + log Γ(x) − x ψ(x) of positive numbers: E[log y] and the entropy of log y for y ~ Gamma(x, 1).
 
-    >>> round(float(digamma(jnp.ones(1))[0]), 4) if is_available() else -0.5772
-    -0.5772
+    >>> [round(float(value), 4) for value in log_moments(jnp.ones(()))] if is_available() else [-0.5772, 1.5772]
+    [-0.5772, 1.5772]
     """
-    return _elementwise("digamma", x)
-
-
-def exp_digamma(x: Array) -> Array:
-    """Return exp ψ(x) of a large array of positive numbers: exp E[log y] of y ~ Gamma(x, 1)."""
-    return _elementwise("exp_digamma", x)
-
-
-def gammaln(x: Array) -> Array:
-    """Return log Γ(x) of a large array of positive numbers."""
-    return _elementwise("gammaln", x)
-
-
-def log_entropy(x: Array) -> Array:
-    """Return x + log Γ(x) − x ψ(x) of a large array of positive numbers: see `model.special.log_entropy`."""
-    return _elementwise("log_entropy", x)
+    (x,) = _same_dtype(x)
+    mean, entropy = _call("log_moments", (x.shape, x.shape), x.dtype, x, vmap_method="broadcast_all")
+    return mean, entropy
 
 
 def row_pointers(indptr: np.ndarray) -> np.ndarray:
@@ -167,12 +151,6 @@ def row_pointers(indptr: np.ndarray) -> np.ndarray:
 def _words(key: Array) -> Array:
     """Return a key as whole numbers of 32 bits."""
     return jax.random.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key
-
-
-def _elementwise(kernel: str, x: Array) -> Array:
-    (x,) = _same_dtype(x)
-    (value,) = _call(kernel, ((x.size,),), x.dtype, x.reshape(-1))
-    return value.reshape(x.shape)
 
 
 def _same_dtype(*arrays: Array) -> tuple[Array, ...]:
@@ -195,10 +173,12 @@ def _checked(indptr: Array, indices: Array, values: Array) -> Array:
     return indptr
 
 
-def _call(kernel: str, shapes: tuple[tuple[int, ...], ...], dtype: np.dtype, *arrays: Array) -> Sequence[Array]:
+def _call(
+    kernel: str, shapes: tuple[tuple[int, ...], ...], dtype: np.dtype, *arrays: Array, vmap_method: str = "sequential"
+) -> Sequence[Array]:
     library = load()
     if not library.level:
         raise RuntimeError(f"expected a compiled kernel; got none: {library.reason}")
     name = f"gsnmf_{kernel}_{'f32' if dtype == np.float32 else 'f64'}_{library.level}"
     like = [jax.ShapeDtypeStruct(shape, dtype) for shape in shapes]  # type: ignore[no-untyped-call] # not typed in JAX
-    return jax.ffi.ffi_call(name, like, vmap_method="sequential")(*arrays)
+    return jax.ffi.ffi_call(name, like, vmap_method=vmap_method)(*arrays)

@@ -108,6 +108,12 @@ T* result(Frame* frame, int n) {
   return static_cast<T*>(frame->results.buffers[n]->data);
 }
 
+inline int64_t size(Frame* frame, int n) {
+  int64_t product = 1;
+  for (int64_t axis = 0; axis < frame->arguments.buffers[n]->rank; axis++) product *= frame->arguments.buffers[n]->dims[axis];
+  return product;
+}
+
 inline int64_t dim(Frame* frame, int n, int axis) { return frame->arguments.buffers[n]->dims[axis]; }
 
 }  // namespace ffi

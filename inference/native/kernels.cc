@@ -11,14 +11,8 @@
     return LEVEL::function<__VA_ARGS__>(frame);                              \
   }
 #define HANDLERS(kernel) HANDLER(kernel, kernel, f32, float) HANDLER(kernel, kernel, f64, double)
-#define ELEMENTWISE(kernel)                                       \
-  HANDLER(kernel, apply, f32, float, LEVEL::kernel<float>)        \
-  HANDLER(kernel, apply, f64, double, LEVEL::kernel<double>)
 
 HANDLERS(allocate)
 HANDLERS(thin)
 HANDLERS(gamma)
-ELEMENTWISE(digamma)
-ELEMENTWISE(exp_digamma)
-ELEMENTWISE(gammaln)
-ELEMENTWISE(log_entropy)
+HANDLERS(log_moments)

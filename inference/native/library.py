@@ -15,7 +15,7 @@ import jax
 
 from .build import HERE, LEVELS, LIBRARY, fingerprint
 
-KERNELS = ("allocate", "thin", "gamma", "digamma", "exp_digamma", "gammaln", "log_entropy")
+KERNELS = ("allocate", "thin", "gamma", "log_moments")
 BUILD = "python -m gsnmf.inference.native builds it"
 
 

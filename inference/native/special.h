@@ -1,4 +1,4 @@
-// ψ, exp ψ, log Γ and the entropy of log y, y ~ Gamma, of large arrays: the formulas of model/special.py.
+// E[log y] and the entropy of log y, y ~ Gamma(x, 1), of large arrays, in one pass: the formulas of model/special.py.
 //
 // Asymptotic series at y = x + n, n even, are brought back to x by recurrence; with r = 1/y and the product
 // P = Π_{k<n} (x + k) r,  ψ(x) = log y + series − slope / P  and  log Γ(y) = (y − ½) log y − y + ½ log 2π + tail.
@@ -40,64 +40,49 @@ UNROLL
   }
 };
 
-// n and terms such that the first term left out, at y = n, is below the unit roundoff.
+// ψ(x), and x + log Γ(x) − x ψ(x), whose terms of order x log x are cancelled analytically. n and the number of terms are
+// such that the first term left out, at y = n, is below the unit roundoff.
 template <class T>
-INLINE Vec<T> digamma(Vec<T> x) {
-  constexpr bool single = sizeof(T) == 4;
-  Shifted<T, single ? 4 : 10, single ? 4 : 8> at(x);
-  return (at.product * (log<T>(at.y) + at.series) - at.slope) / at.product;
-}
-
-template <class T>
-INLINE Vec<T> exp_digamma(Vec<T> x) {
-  constexpr bool single = sizeof(T) == 4;
-  Shifted<T, single ? 4 : 10, single ? 4 : 8> at(x);
-  return at.y * exp<T>(at.series - at.slope / at.product);  // without the logarithm
-}
-
-template <class T>
-INLINE Vec<T> gammaln(Vec<T> x) {
-  constexpr bool single = sizeof(T) == 4;
-  constexpr int n = single ? 4 : 12;
-  Shifted<T, n, single ? 4 : 7> at(x);
-  // (x − ½) log y − y = (x − ½)(log y − 1) − n − ½: smaller terms, which lose fewer digits where log Γ is close to 0
-  return (x - T(0.5)) * (log<T>(at.y) - T(1)) + (T(kHalfLogTwoPi - n - 0.5) + at.tail - log<T>(at.product));
-}
-
-// x + log Γ(x) − x ψ(x), whose terms are of order x log x: they are cancelled analytically.
-template <class T>
-INLINE Vec<T> log_entropy(Vec<T> x) {
+INLINE void log_moments(Vec<T> x, Vec<T>& mean, Vec<T>& entropy) {
   constexpr bool single = sizeof(T) == 4;
   constexpr int n = single ? 6 : 12;
   Shifted<T, n, single ? 3 : 7> at(x);
-  Vec<T> rest = at.series - at.slope / at.product;
-  return T(kHalfLogTwoPi - n) + at.tail - x * rest - log<T>(at.product) - T(0.5) * log<T>(at.y);
+  Vec<T> rest = at.series - at.slope / at.product, log_y = log<T>(at.y);
+  mean = log_y + rest;
+  entropy = T(kHalfLogTwoPi - n) + at.tail - x * rest - log<T>(at.product) - T(0.5) * log_y;
 }
 
 template <class T>
-struct Elementwise {
+struct LogMoments {
   const T* x;
-  T* y;
+  T *means, *entropies;
   int64_t size;
 };
 
-template <class T, Vec<T> (*function)(Vec<T>)>
-void apply_pieces(void* context, Blocks* blocks, int) {
-  const Elementwise<T>& e = *static_cast<Elementwise<T>*>(context);
+template <class T>
+void log_moments_of_pieces(void* context, Blocks* blocks, int) {
+  const LogMoments<T>& e = *static_cast<LogMoments<T>*>(context);
+  Vec<T> mean, entropy;
   for (int64_t piece; (piece = next_block(blocks)) * kPiece < e.size;) {
     int64_t i = piece * kPiece, end = i + kPiece < e.size ? i + kPiece : e.size;
-    for (; i + kLanes<T> <= end; i += kLanes<T>) store<T>(e.y + i, function(load<T>(e.x + i)));
-    Vec<T> rest = i < end ? function(load_some<T>(e.x + i, end - i, T(1))) : Vec<T>{};
-    std::memcpy(e.y + i, &rest, (end - i) * sizeof(T));
+    for (; i + kLanes<T> <= end; i += kLanes<T>) {
+      log_moments<T>(load<T>(e.x + i), mean, entropy);
+      store<T>(e.means + i, mean);
+      store<T>(e.entropies + i, entropy);
+    }
+    if (i == end) continue;
+    log_moments<T>(load_some<T>(e.x + i, end - i, T(1)), mean, entropy);
+    std::memcpy(e.means + i, &mean, (end - i) * sizeof(T));
+    std::memcpy(e.entropies + i, &entropy, (end - i) * sizeof(T));
   }
 }
 
-template <class T, Vec<T> (*function)(Vec<T>)>
-ffi::Error* apply(ffi::Frame* frame) {
+template <class T>
+ffi::Error* log_moments(ffi::Frame* frame) {
   if (ffi::answer_metadata(frame) || frame->stage != ffi::kExecute) return nullptr;
-  Elementwise<T> e{ffi::argument<T>(frame, 0), ffi::result<T>(frame, 0), ffi::dim(frame, 0, 0)};
+  LogMoments<T> e{ffi::argument<T>(frame, 0), ffi::result<T>(frame, 0), ffi::result<T>(frame, 1), ffi::size(frame, 0)};
   int64_t pieces = e.size / kPiece;
-  run_parallel(threads_allowed() < pieces ? threads_allowed() : static_cast<int>(pieces), apply_pieces<T, function>, &e);
+  run_parallel(threads_allowed() < pieces ? threads_allowed() : static_cast<int>(pieces), log_moments_of_pieces<T>, &e);
   return nullptr;
 }
 

@@ -18,7 +18,7 @@ from ...model.compressed import Compressed, Places
 from ...model.priors import Gamma
 from ...model.types import Array
 from .candidates import Candidates
-from .entries import Entries, read_entries
+from .entries import Entries, Rows, read_entries
 from .segments import BLOCK
 
 
@@ -37,6 +37,11 @@ class Sparse:
     base: Array
     num_samples: int = field(metadata={"static": True})
     by_sample: bool = field(metadata={"static": True})
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether a compiled kernel reads the entries."""
+        return isinstance(self.entries, Rows)
 
     def allocate(self, T: Array, V: Array) -> tuple[Array, Array, Array]:
         """Return Σ_T, Σ_V and Σ x log(M/x) from E[log T] and E[log V]."""
@@ -111,6 +116,11 @@ def _gather(rows: Array, read: Array, write: Array, length: int) -> Array:
 @dataclass(frozen=True)
 class SparseCandidates(Candidates):
     """A sparse X with a row of V for every candidate group of an unlabelled sample; rows of X are samples there."""
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether a compiled kernel reads the entries."""
+        return bool(self.known.is_compiled)
 
     def allocate_weighted(
         self,
