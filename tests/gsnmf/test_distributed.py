@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from gsnmf import parts
+from gsnmf import distributed, parts
 from gsnmf.checkpoints import Checkpoint
 from gsnmf.cli import main
 from gsnmf.inference import cavi
@@ -251,3 +253,19 @@ def test_a_checkpoint_is_whole_and_of_this_run(tmp_path: Path):
             kept.load()
     kept.remove()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has this priority")
+def test_threads_that_wait_for_peers_give_way_to_sweeps():
+    ready, done = select.epoll(), threading.Event()
+    reader, writer = os.pipe()
+    ready.register(reader, select.EPOLLIN)
+    waiting, other = threading.Thread(target=ready.poll), threading.Thread(target=done.wait)
+    for thread in (waiting, other):
+        thread.start()
+    time.sleep(0.05)  # until both wait
+    distributed._give_way({str(thread.native_id) for thread in (waiting, other)} | {"1234567890"})
+    policies = [os.sched_getscheduler(thread.native_id) for thread in (waiting, other)]
+    os.write(writer, b".")
+    done.set()
+    assert policies == [os.SCHED_IDLE, os.SCHED_OTHER]
