@@ -126,7 +126,7 @@ def _warm(problem: Problem, data: Data, priors: Priors, how: Beginning, labels: 
     alone = how._replace(init=str(labels.warm_start), labels=None)
     with quiet():  # a start need not have converged, and the run itself will warn of unused components
         seen, state = _begin(part, some, priors, alone)
-        fit = run_one(seen, part.priors, state, Schedule(priors, 300, 1e-5, True, None))
+        fit = run_one(seen, part.priors, [state], Schedule(priors, 300, 1e-5, True, None))
     return joined(problem, fit)
 
 
@@ -231,10 +231,10 @@ def run(
         begun = Start(np.ones((data.num_features, problem.rank)), np.ones((problem.rank, data.num_samples)))
         labels = (labelling() if labels is None else labels)._replace(annealing=0)
     seen, state = _begin(problem, data, priors, Beginning(key, begun, init, lam_start, labels))
-    state, hyper = _with_ties(problem, seen, state, learn), problem.priors
-    del problem  # sweeps read X in their own layout: the copy in the problem is no longer needed
+    begun_at, hyper = [_with_ties(problem, seen, state, learn)], problem.priors
+    del problem, state  # sweeps read X in their own layout: the copy in the problem is no longer needed
     schedule = Schedule(priors, max_steps, tol, accelerate, learn)
-    fit = run_one(seen, hyper, state, schedule, callback, checkpoint, resume)._replace(**marks_of(data))
+    fit = run_one(seen, hyper, begun_at, schedule, callback, checkpoint, resume)._replace(**marks_of(data))
     _warn([fit], [data], tol)
     return fit
 
@@ -312,7 +312,7 @@ def run_many(
         fits = run_batch(together, hyper, _stack(states), schedule, shared)
     else:
         pairs = zip(observed * len(keys) if shared else observed, states, strict=True)
-        fits = [run_one(seen, hyper, state, schedule) for seen, state in pairs]
+        fits = [run_one(seen, hyper, [state], schedule) for seen, state in pairs]
     of = given * len(keys) if shared else given
     marks = [marks_of(d) for d in given] * (len(keys) if shared else 1)
     fits = [fit._replace(**mark) for fit, mark in zip(fits, marks, strict=True)]

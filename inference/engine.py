@@ -202,16 +202,19 @@ class Snapshot(NamedTuple):
 def run_one(
     data: Observations,
     priors: Priors,
-    state: State,
+    begun: list[State],
     schedule: Schedule,
     callback: Callable[[Fit], object] | None = None,
     checkpoint: Callable[[Callable[[], Snapshot]], object] | None = None,
     resume: Snapshot | None = None,
 ) -> Fit:
-    """Run sweeps from this state, or from a snapshot, until the run has converged or made all its sweeps."""
+    """Run sweeps from a state, or from a snapshot, until the run has converged or made all its sweeps.
+
+    The state is taken out of its list, so that it does not occupy memory during the run.
+    """
     sparse = isinstance(data.X, (Sparse, SparseCandidates))
     each = partial(advance_in_place if sparse else advance, accelerate=schedule.accelerate, learn=schedule.learn)
-    state, last, threshold = _begin(state, schedule.tol, schedule.accelerate)
+    state, last, threshold = _begin(begun.pop(), schedule.tol, schedule.accelerate)
     done, stop = 0, False
     elbos: list[np.ndarray] = []
     if resume is not None:

@@ -10,7 +10,8 @@ import numpy as np
 
 from ..model.compressed import is_sparse
 from ..model.data import Data
-from ..model.groups import as_groups
+from ..model.groups import Groups, SingleGroups, as_groups
+from ..model.indexed import Indexed
 from ..model.types import Array
 from ..model.unlabelled import labels_of
 from .labels import Known, MeanField, Structured
@@ -58,7 +59,7 @@ def arrange(data: Data, form: str) -> Observations:
         form: as in `observe`.
     """
     if data.num_unlabelled == 0:
-        return Observations(observe_matrix(data), Known(data.groups))
+        return Observations(observe_matrix(data), Known(_indexed(data) if is_sparse(data) else data.groups))
     labels = labels_of(data)
     N, (M, C) = data.num_samples, labels.weights.shape
     known, unlabelled = _split(data, N - M, M)
@@ -77,6 +78,13 @@ def arrange(data: Data, form: str) -> Observations:
         return Observations(X, Structured(groups_of(rows, membership), *about))
     rows = jnp.concatenate([known, unlabelled])
     return Observations(observe_matrix(data, rows), MeanField(groups_of(rows, data.membership[rows]), *about))
+
+
+def _indexed(data: Data) -> Groups:
+    """Return membership by index where every sample has one label: rates of v then need no array of the size of V."""
+    if data.membership is None or data.several is not None or isinstance(data.membership, Indexed):
+        return data.groups
+    return SingleGroups(Indexed(np.asarray(data.membership).argmax(axis=1), data.num_groups).on_device())
 
 
 def _split(data: Data, *sizes: int) -> tuple[Array, Array]:

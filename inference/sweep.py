@@ -82,8 +82,10 @@ def rate_sums(family: Any, V: Array, groups: Groups, log_lam: Array | None = Non
     """
     if family.hyperprior is None:
         return None
-    shapes = jnp.broadcast_to(family.shape, V.shape)
-    return RateSums(groups.tally(family, shapes, log_lam), groups.collect(family, V))
+    alike = family.axes[0] == "component" and jnp.ndim(family.shape) == 0  # then one row stands for all components
+    shapes = jnp.broadcast_to(jnp.asarray(family.shape, V.dtype), (1 if alike else V.shape[0], V.shape[1]))
+    coefficients = groups.collect(family, V)
+    return RateSums(jnp.broadcast_to(groups.tally(family, shapes, log_lam), coefficients.shape), coefficients)
 
 
 def update_lam(family: Any, sums: RateSums | None) -> Gamma | None:

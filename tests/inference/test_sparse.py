@@ -211,11 +211,11 @@ def test_memory_of_nonzeros(form):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("groups", "arrays"), [(1, 7.2), (3, 11.2)])
+@pytest.mark.parametrize(("groups", "arrays"), [(1, 7.2), (3, 11.3)])
 def test_memory_of_sweeps(groups, arrays):
     """X, and arrays of the size of T and V: what XLA reserves for accelerated sweeps in single precision.
 
-    The rest, two tenths of an array, is the membership of samples in groups.
+    The rest, three tenths of an array, is the membership of samples in groups.
     """
     F, N, rank = 50, 4000, 20
     with jax.enable_x64(False):
