@@ -13,6 +13,8 @@ all of which survive subsetting and h5ad files. Nothing here imports anndata: wh
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import jax
@@ -25,10 +27,11 @@ from .features import top_features_table
 from .inference import Fit, LinearResponse, Posterior, cavi, fold_in, in_use
 from .inference.defaults import INIT, LAM_START, MAX_STEPS, TOL
 from .intervals import PROB
-from .model import Data, Gamma, GroupSparse, Priors, as_data, crossed, default_priors
+from .model import Data, Gamma, GroupSparse, Priors, as_data, crossed, default_priors, seeded_priors
 from .model.crossing import Crossed
-from .model.defaults import PER_GROUP
+from .model.defaults import PER_GROUP, RANK
 from .model.metadata import Names
+from .model.seeds import STRENGTH
 from .model.structures import served
 from .reading.annotated import CHUNK, read_genes, read_obs, read_var, require_annotated
 from .reading.counts import warn_unless_counts
@@ -48,6 +51,8 @@ def factorize(
     batch: str | None = None,
     per_batch: int = 1,
     rank: int | None = None,
+    seeds: Mapping[Any, Iterable[str]] | None = None,
+    seed_strength: float = STRENGTH,
     init: str = INIT,
     lam_start: str = LAM_START,
     max_steps: int = MAX_STEPS,
@@ -68,6 +73,10 @@ def factorize(
             so that what belongs to the batch is not mistaken for the group (`gsnmf.model.crossed`).
         per_batch: components of each batch.
         rank: components in all; by default three for each group, and 10 without groups.
+        seeds: gene sets, genes by the name of the set, each of which is expected to be large in one component: of the
+            group or batch that the set is named after, else of those that serve all (`common`; without groups, any).
+            Genes that do not occur, or are outside mask_var, are listed in a warning (`gsnmf.model.seeded`).
+        seed_strength: the ratio of the prior means of seeds and of other genes.
         init: as in `cavi.run`.
         lam_start: as in `cavi.run`.
         max_steps: sweeps at most.
@@ -93,9 +102,14 @@ def factorize(
         asked |= {"batch": batch, "per_batch": per_batch}
     data = as_data(X, labels if two is None else two.labels, **named)
     believed = default_priors(data, rank=rank, **priors)
+    known = rank if rank is not None or data.num_groups else RANK
+    if seeds is not None:
+        unions = None if two is None else two.unions
+        believed = seeded_priors(believed, data, seeds, rank=known, unions=unions, strength=seed_strength)
+        as_text = json.dumps({str(name): list(those) for name, those in seeds.items()})  # names of sets may have a "/"
+        asked |= {"seeds": as_text, "seed_strength": seed_strength}
     _, [seed] = draw_seeds(random_state, 1)
     run: dict[str, Any] = {"init": init, "lam_start": lam_start, "max_steps": max_steps, "tol": tol}
-    known = rank if rank is not None or data.num_groups else 10
     fit = cavi.run(
         data,
         believed,
@@ -214,8 +228,7 @@ def _served_names(serving: NDArray[np.bool_], names: NDArray[Any], two: Crossed 
     """Return the groups that each component serves, in words; of pairs, the class or the batch that it serves."""
     known: dict[tuple[bool, ...], str] = {}
     if two is not None:
-        for of, those in ((two.batch_of, two.batches), (two.class_of, two.classes)):
-            known |= {tuple(of == n): str(name) for n, name in enumerate(those)}
+        known |= {tuple(row): str(name) for name, row in two.unions.items()}
     known[tuple(np.ones(len(names), bool))] = "all"
     found = [known.get(tuple(row)) or "; ".join(map(str, names[row])) for row in serving]
     return np.array(found, object)
@@ -289,4 +302,4 @@ def _rebuild(adata: Any, stored: dict[str, Any], key: str, genes: NDArray[np.int
     rate = Gamma(prior["coefficients_shape"], prior["coefficients_scale"])
     coefficients: Any = rate if lam is None else GroupSparse(rate)
     empty = Gamma(np.ones((K, 0)), np.ones((K, 0)))
-    return Posterior(T, empty, lam), Priors(Gamma(prior["dictionary_shape"], prior["dictionary_scale"]), coefficients)
+    return Posterior(T, empty, lam), Priors(Gamma(1.0, 1.0), coefficients)  # with q(T) given, its prior does not count
