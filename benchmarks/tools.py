@@ -36,7 +36,7 @@ from sklearn.linear_model import LogisticRegression
 if TYPE_CHECKING:
     from defaults import Split  # imports JAX, whose memory should not be counted for other tools
 
-PER_CLASS, FLOOR, SWEEPS, RUNS, EPOCHS = 3, 0.01, 300, 20, 10_000
+PER_CLASS, FLOOR, SWEEPS, RUNS, EPOCHS = 3, 0.01, 300, 20, 2000
 
 
 class Task(NamedTuple):
