@@ -36,6 +36,8 @@ from .model.structures import served
 from .reading.annotated import CHUNK, read_genes, read_obs, read_var, require_annotated
 from .reading.counts import warn_unless_counts
 
+__all__ = ["data_of", "factorize", "project", "top_features"]
+
 PARTS = ("shape", "scale")  # of a Gamma
 NARROW = 1e-6  # scale of Gammas that stand for exact values
 
@@ -88,19 +90,12 @@ def factorize(
     if batch is not None and (groups is None or rank is not None):
         raise ValueError(f"expected groups and no rank with batch={batch!r}; got groups={groups!r}, rank={rank}")
     genes = read_var(adata, mask_var)
-    X = read_genes(adata, layer, genes)
-    warn_unless_counts(X, adata)
-    labels = read_obs(adata, groups, unlabelled)
-    names = adata.var_names[genes].tolist(), adata.obs_names.tolist()
-    named: dict[str, Any] = {"feature_names": names[0], "sample_names": names[1]}
-    two, asked = None, dict(priors)
-    if batch is not None:
-        two = crossed(_listed(labels), _listed(read_obs(adata, batch, None)))
+    data, two = _read(adata, genes, groups, layer, unlabelled, batch)
+    asked = dict(priors)
+    if two is not None:
         serving = two.serving(priors.pop("per_group", PER_GROUP), per_batch, priors.pop("common", 0))
         priors["structure"] = serving
-        named |= {"group_names": two.group_names, "label_prior": two.label_prior}
         asked |= {"batch": batch, "per_batch": per_batch}
-    data = as_data(X, labels if two is None else two.labels, **named)
     believed = default_priors(data, rank=rank, **priors)
     known = rank if rank is not None or data.num_groups else RANK
     if seeds is not None:
@@ -122,6 +117,18 @@ def factorize(
     asked |= {"mask_var": mask_var if isinstance(mask_var, str) else None, "rank": fit.posterior.T.mean.shape[1]}
     _write(adata, key_added, fit, data, genes, asked, two)
     return fit
+
+
+def data_of(adata: Any, key: str = "gsnmf") -> Data:
+    """Return the data that were fitted: for `gsnmf.report(fit, data)`, `linear_response(fit, data)` and others.
+
+    Args:
+        adata: with the result of `factorize`, its cells and the counts, layer and columns that it was made from.
+        key: the key of the result.
+    """
+    stored = _stored(adata, key)
+    asked, known = stored["params"], _known(adata, key)
+    return _read(adata, known, *(asked.get(name) for name in ("groups", "layer", "unlabelled", "batch")))[0]
 
 
 def project(
@@ -152,7 +159,7 @@ def project(
     stored = _stored(adata, key)
     key_added = key if key_added is None else key_added
     layer = stored["params"].get("layer") if layer is None else layer
-    known = np.flatnonzero(np.isfinite(np.asarray(adata.varm[key])).all(axis=1))
+    known = _known(adata, key)
     places = adata_new.var_names.get_indexer(adata.var_names[known]) if adata_new.var_names.is_unique else None
     if places is None:
         raise ValueError(
@@ -204,7 +211,7 @@ def top_features(
     """
     stored = _stored(adata, key)
     mean = np.asarray(adata.varm[key], float)
-    known = np.flatnonzero(np.isfinite(mean).all(axis=1))
+    known = _known(adata, key)
     if not len(known):
         raise ValueError(f"expected genes of the dictionary in varm[{key!r}]; got {len(mean)} others")
     if response is not None and np.shape(response.posterior.T.mean) != (len(known), mean.shape[1]):
@@ -218,6 +225,33 @@ def top_features(
     table.insert(1, "groups", np.asarray(stored["components"]).astype(str)[i])
     table.insert(2, "in_use", np.asarray(stored["in_use"], bool)[i])
     return table
+
+
+def _read(
+    adata: Any,
+    genes: NDArray[np.intp],
+    groups: str | None,
+    layer: str | None,
+    unlabelled: Any,
+    batch: str | None,
+) -> tuple[Data, Crossed | None]:
+    """Return counts with names and labels, and the crossing with batches if there are any."""
+    X = read_genes(adata, layer, genes)
+    warn_unless_counts(X, adata)
+    labels = read_obs(adata, groups, unlabelled)
+    named: dict[str, Any] = {
+        "feature_names": adata.var_names[genes].tolist(),
+        "sample_names": adata.obs_names.tolist(),
+    }
+    if batch is None:
+        return as_data(X, labels, **named), None
+    two = crossed(_listed(labels), _listed(read_obs(adata, batch, None)))
+    return as_data(X, two.labels, **named, group_names=two.group_names, label_prior=two.label_prior), two
+
+
+def _known(adata: Any, key: str) -> NDArray[np.intp]:
+    """Return the genes of the dictionary."""
+    return np.flatnonzero(np.isfinite(np.asarray(adata.varm[key], float)).all(axis=1))
 
 
 def _listed(labels: Any) -> list[Any]:

@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse
 
 from gsnmf import GroupSparseNMF
-from gsnmf.anndata import factorize, project, top_features
+from gsnmf.anndata import data_of, factorize, project, top_features
 from gsnmf.inference import cavi, fold_in, linear_response
 from gsnmf.model import as_data
 
@@ -53,6 +53,18 @@ def test_the_fit_is_the_estimator_s(fitted):
     model = GroupSparseNMF(per_class=1, max_iter=60, n_restarts=1, predict_by="nearest", random_state=0)
     model.fit(scipy.sparse.csr_array(COUNTS[:, HIGH].astype(float)), np.where(KIND, "T cell", "B cell"))
     np.testing.assert_allclose(fit.posterior.T.mean, model.posterior_.T.mean, rtol=1e-6)
+
+
+def test_the_data_of_a_fit_come_back(fitted):
+    adata, fit = fitted
+    data = data_of(adata)
+    assert data.names.feature.tolist() == adata.var_names[HIGH].tolist()
+    assert data.names.group.tolist() == ["B cell", "T cell"]
+    go_on = {"priors": fit.priors, "start": fit, "max_steps": 1, "tol": None}
+    assert data.X.nnz == np.count_nonzero(COUNTS[:, HIGH])
+    np.testing.assert_allclose(cavi.run(data, **go_on).elbo[-1], fit.elbo[-1], rtol=1e-3)  # one sweep more, of 60
+    with pytest.raises(ValueError, match="got none by the key 'other'"):
+        data_of(adata, "other")
 
 
 def test_subsets_and_files_keep_the_result(fitted, tmp_path):
