@@ -14,6 +14,7 @@ all of which survive subsetting and h5ad files. Nothing here imports anndata: wh
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -89,6 +90,8 @@ def factorize(
     require_annotated(adata)
     if batch is not None and (groups is None or rank is not None):
         raise ValueError(f"expected groups and no rank with batch={batch!r}; got groups={groups!r}, rank={rank}")
+    if batch is not None and batch == groups:
+        raise ValueError(f"expected batch to be another column than groups; got {batch!r} for both")
     genes = read_var(adata, mask_var)
     data, two = _read(adata, genes, groups, layer, unlabelled, batch)
     asked = dict(priors)
@@ -183,8 +186,8 @@ def project(
         pairs = np.concatenate(best)
         if "class_of" in stored:  # groups are pairs of a class and a batch
             groups, pairs = stored["classes"], np.asarray(stored["class_of"])[pairs]
-        found = np.asarray(groups)[pairs]
-        adata_new.obs[f"{key_added}_group"] = pd.Categorical(found, categories=list(groups))
+        names = [*groups]  # a list: zarr has strings of a kind of their own
+        adata_new.obs[f"{key_added}_group"] = pd.Categorical([names[n] for n in pairs], categories=names)
 
 
 def top_features(
@@ -222,7 +225,8 @@ def top_features(
     names = Names(adata.var_names[known], [], [])
     table = top_features_table(response or Posterior(T, narrow, None), names, n, by=by, prob=prob)
     i = table["component"].to_numpy()
-    table.insert(1, "groups", np.asarray(stored["components"]).astype(str)[i])
+    served_by = np.array([str(name) for name in stored["components"]], object)  # zarr has strings of another kind
+    table.insert(1, "groups", served_by[i])
     table.insert(2, "in_use", np.asarray(stored["in_use"], bool)[i])
     return table
 
@@ -245,7 +249,9 @@ def _read(
     }
     if batch is None:
         return as_data(X, labels, **named), None
-    two = crossed(_listed(labels), _listed(read_obs(adata, batch, None)))
+    two = crossed(_listed(labels), _listed(read_obs(adata, batch, what="batch")))
+    if len(two.batches) == 1:
+        warnings.warn(f"obs[{batch!r}] has one value only: components of this batch serve all cells", stacklevel=3)
     return as_data(X, two.labels, **named, group_names=two.group_names, label_prior=two.label_prior), two
 
 

@@ -200,3 +200,31 @@ def test_what_is_not_an_anndata():
         factorize("cells.h5ad")
     with pytest.raises(ValueError, match="in uns and varm; got none by the key 'gsnmf'"):
         top_features(cells())
+
+
+@pytest.mark.filterwarnings("ignore:Writing zarr v2 data")
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_zarr_folders_keep_the_result(fitted, tmp_path):
+    """Their strings are of another kind than those of h5ad files."""
+    pytest.importorskip("zarr")
+    adata, _ = fitted
+    adata.write_zarr(tmp_path / "cells.zarr")
+    again, new = ad.read_zarr(tmp_path / "cells.zarr"), cells()
+    pd.testing.assert_frame_equal(top_features(again, 2), top_features(adata, 2))
+    project(new, again)
+    assert new.obs["gsnmf_group"].astype(str).tolist() == np.where(KIND, "T cell", "B cell").tolist()
+
+
+def test_a_batch_that_tells_nothing(monkeypatch):
+    monkeypatch.setattr(cavi, "run", lambda *given, **options: pytest.fail("work began"))
+    adata = cells()
+    with pytest.raises(ValueError, match="expected batch to be another column than groups; got 'cell_type' for both"):
+        factorize(adata, batch="cell_type")
+    with pytest.raises(ValueError, match="expected batch to be a column of obs; got 'plate', and obs has cell_type"):
+        factorize(adata, batch="plate")
+    adata.obs["plate"] = "p"
+    with (
+        pytest.warns(UserWarning, match="has one value only"),
+        pytest.raises(pytest.fail.Exception, match="work began"),
+    ):
+        factorize(adata, batch="plate")
