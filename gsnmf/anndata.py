@@ -23,23 +23,22 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from .annotations import PARTS, find_result, known_genes, rebuild, write_result
 from .classification.restarts import draw_seeds
 from .features import top_features_table
-from .inference import Fit, LinearResponse, Posterior, cavi, fold_in, in_use
+from .inference import Fit, LinearResponse, Posterior, cavi, fold_in
 from .inference.defaults import INIT, LAM_START, MAX_STEPS, TOL
 from .intervals import PROB
-from .model import Data, Gamma, GroupSparse, Priors, as_data, crossed, default_priors, seeded_priors
+from .model import Data, Gamma, as_data, crossed, default_priors, seeded_priors
 from .model.crossing import Crossed
 from .model.defaults import PER_GROUP, RANK
 from .model.metadata import Names
 from .model.seeds import STRENGTH
-from .model.structures import served
 from .reading.annotated import CHUNK, read_genes, read_obs, read_var, require_annotated
 from .reading.counts import warn_unless_counts
 
 __all__ = ["data_of", "factorize", "project", "top_features"]
 
-PARTS = ("shape", "scale")  # of a Gamma
 NARROW = 1e-6  # scale of Gammas that stand for exact values
 
 
@@ -118,7 +117,7 @@ def factorize(
     )
     asked |= run | {"groups": groups, "layer": layer, "unlabelled": unlabelled, "random_state": random_state}
     asked |= {"mask_var": mask_var if isinstance(mask_var, str) else None, "rank": fit.posterior.T.mean.shape[1]}
-    _write(adata, key_added, fit, data, genes, asked, two)
+    write_result(adata, key_added, fit, data, genes, asked, two)
     return fit
 
 
@@ -129,8 +128,8 @@ def data_of(adata: Any, key: str = "gsnmf") -> Data:
         adata: with the result of `factorize`, its cells and the counts, layer and columns that it was made from.
         key: the key of the result.
     """
-    stored = _stored(adata, key)
-    asked, known = stored["params"], _known(adata, key)
+    stored = find_result(adata, key)
+    asked, known = stored["params"], known_genes(adata, key)
     return _read(adata, known, *(asked.get(name) for name in ("groups", "layer", "unlabelled", "batch")))[0]
 
 
@@ -159,10 +158,10 @@ def project(
         tol: as in `fold_in`.
     """
     require_annotated(adata_new)
-    stored = _stored(adata, key)
+    stored = find_result(adata, key)
     key_added = key if key_added is None else key_added
     layer = stored["params"].get("layer") if layer is None else layer
-    known = _known(adata, key)
+    known = known_genes(adata, key)
     places = adata_new.var_names.get_indexer(adata.var_names[known]) if adata_new.var_names.is_unique else None
     if places is None:
         raise ValueError(
@@ -172,7 +171,7 @@ def project(
     if not len(kept):
         wanted, got = adata.var_names[known[:3]].tolist(), adata_new.var_names[:3].tolist()
         raise ValueError(f"expected genes of the dictionary, such as {', '.join(wanted)}; got {', '.join(got)}, …")
-    posterior, priors = _rebuild(adata, stored, key, kept)
+    posterior, priors = rebuild(adata, stored, key, kept)
     X = read_genes(adata_new, layer, places)
     warn_unless_counts(X, adata_new)
     groups = stored.get("groups")
@@ -212,9 +211,9 @@ def top_features(
 
     Returns the table of `gsnmf.top_features_table`, with columns groups, those that the component serves, and in_use.
     """
-    stored = _stored(adata, key)
+    stored = find_result(adata, key)
     mean = np.asarray(adata.varm[key], float)
-    known = _known(adata, key)
+    known = known_genes(adata, key)
     if not len(known):
         raise ValueError(f"expected genes of the dictionary in varm[{key!r}]; got {len(mean)} others")
     if response is not None and np.shape(response.posterior.T.mean) != (len(known), mean.shape[1]):
@@ -255,91 +254,5 @@ def _read(
     return as_data(X, two.labels, **named, group_names=two.group_names, label_prior=two.label_prior), two
 
 
-def _known(adata: Any, key: str) -> NDArray[np.intp]:
-    """Return the genes of the dictionary."""
-    return np.flatnonzero(np.isfinite(np.asarray(adata.varm[key], float)).all(axis=1))
-
-
 def _listed(labels: Any) -> list[Any]:
     return [None if pd.isna(label) else label for label in labels]
-
-
-def _served_names(serving: NDArray[np.bool_], names: NDArray[Any], two: Crossed | None) -> NDArray[Any]:
-    """Return the groups that each component serves, in words; of pairs, the class or the batch that it serves."""
-    known: dict[tuple[bool, ...], str] = {}
-    if two is not None:
-        known |= {tuple(row): str(name) for name, row in two.unions.items()}
-    known[tuple(np.ones(len(names), bool))] = "all"
-    found = [known.get(tuple(row)) or "; ".join(map(str, names[row])) for row in serving]
-    return np.array(found, object)
-
-
-def _write(
-    adata: Any,
-    key: str,
-    fit: Fit,
-    data: Data,
-    genes: NDArray[np.intp],
-    asked: dict[str, Any],
-    two: Crossed | None,
-) -> None:
-    """Write a fit into an AnnData, in types that h5ad files hold."""
-    q: Any = fit.posterior
-    K = np.shape(q.T.mean)[1]
-    adata.obsm[f"X_{key}"] = np.asarray(q.V.mean).T
-    for name, values in ((key, q.T.mean), (f"{key}_shape", q.T.a), (f"{key}_scale", q.T.b)):
-        full = np.full((adata.n_vars, K), np.nan)
-        full[genes] = np.broadcast_to(np.asarray(values), (len(genes), K))
-        adata.varm[name] = full
-    priors: Any = fit.priors
-    rate = priors.coefficients.rate if data.num_groups else priors.coefficients
-    stored: dict[str, Any] = {
-        "params": {name: value for name, value in asked.items() if value is not None},
-        "bound": float(fit.elbo[-1]),
-        "num_steps": int(fit.num_steps),
-        "converged": bool(fit.converged),
-        "in_use": np.asarray(in_use(q, data)),
-        "components": np.full(K, "all", object),
-        "prior": {
-            f"{site}_{part}": np.asarray(value, float)
-            for site, law in (("dictionary", priors.dictionary), ("coefficients", rate))
-            for part, value in zip(PARTS, law, strict=True)
-        },
-    }
-    if data.num_groups:
-        names = data.names.group
-        serving = served(rate, np.asarray(data.group_sizes), K)
-        stored["groups"] = _writable(names)
-        stored["components"] = _served_names(serving, names, two)
-        if two is not None:
-            stored |= {"classes": _writable(np.asarray(two.classes)), "class_of": two.class_of}
-        stored["lam"] = {"shape": np.asarray(q.lam.a), "scale": np.asarray(q.lam.b)}
-    adata.uns[key] = stored
-    if q.z is not None:
-        names, z = (data.names.group, q.z) if two is None else (np.asarray(two.classes), two.by_class(q.z))
-        found = names[np.asarray(z).argmax(axis=1)]
-        adata.obs[f"{key}_group"] = pd.Categorical(found, categories=names.tolist())
-
-
-def _writable(names: NDArray[Any]) -> NDArray[Any]:
-    """Return names as h5ad files hold them."""
-    return names.astype(object) if names.dtype.kind == "U" else names
-
-
-def _stored(adata: Any, key: str) -> dict[str, Any]:
-    require_annotated(adata)
-    if key not in adata.uns or key not in adata.varm:
-        raise ValueError(f"expected the result of gsnmf.anndata.factorize in uns and varm; got none by the key {key!r}")
-    return dict(adata.uns[key])
-
-
-def _rebuild(adata: Any, stored: dict[str, Any], key: str, genes: NDArray[np.intp]) -> tuple[Posterior, Priors]:
-    """Return q(T) of some genes, q(λ), and the priors."""
-    T = Gamma(*(np.asarray(adata.varm[f"{key}_{part}"])[genes] for part in PARTS))
-    K = T.a.shape[1]
-    lam = Gamma(stored["lam"]["shape"], stored["lam"]["scale"]) if "lam" in stored else None
-    prior = {name: np.asarray(value)[()] for name, value in stored["prior"].items()}
-    rate = Gamma(prior["coefficients_shape"], prior["coefficients_scale"])
-    coefficients: Any = rate if lam is None else GroupSparse(rate)
-    empty = Gamma(np.ones((K, 0)), np.ones((K, 0)))
-    return Posterior(T, empty, lam), Priors(Gamma(1.0, 1.0), coefficients)  # with q(T) given, its prior does not count
