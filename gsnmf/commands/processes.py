@@ -81,10 +81,9 @@ def read_own_part(arguments: argparse.Namespace) -> tuple[Data, Priors, int]:
     from ..model import as_data
     from ..model.problem import Problem
     from ..parts import read_part
-    from ..reading.matrix import number
 
     matrix, first, N = read_part(arguments.file, jax.process_index(), jax.process_count(), arguments.key)
-    describe(arguments, matrix, arguments.file, f"; {N:,} samples in {number(jax.process_count(), 'process')}")
+    describe(arguments, matrix, arguments.file, f"; {N:,} samples in all {jax.process_count()} processes")
     labels = levels = None
     every = labels_in(arguments)
     if every is not None:

@@ -69,7 +69,7 @@ def test_two_processes_give_the_fit_of_one(
         assert main([*FIT, "--out", "one", *options]) == 0  # in this process, while the two begin
     said = [process.communicate(timeout=600) for process in ran]
     assert [process.returncode for process in ran] == [0, 0], said
-    read = "samples; no names; 101 samples in 2 processes"
+    read = "samples; no names; 101 samples in all 2 processes"
     assert [text.count(read) for _, text in said] == [1, 0]  # process 0 speaks for all
     two, one = (load_fit(files / name).fit for name in ("two", "one"))
     np.testing.assert_allclose(two.elbo[-1], one.elbo[-1], rtol=bound)
