@@ -1,7 +1,7 @@
 # Every target makes what it needs: a fresh clone, Python 3.11+ and make are enough. uv is used when it is there.
 .DEFAULT_GOAL := help
 PYTHONS := 3.11 3.12 3.13
-MATRIX ?= $(addprefix tests/,$(addprefix inference/test_,arviz.py align.py diagnostics.py svi.py gibbs.py mcmc.py) $(addprefix gsnmf/test_,crosscheck.py comparison.py files.py ranks.py))
+MATRIX ?= $(addprefix tests/,$(addprefix inference/test_,arviz.py align.py diagnostics.py svi.py gibbs.py mcmc.py) $(addprefix gsnmf/test_,anndata.py crosscheck.py comparison.py feature_sets.py features.py files.py ranks.py reading.py))
 .PHONY: help demo test test-slow test-matrix tests-here test-install mutants lint format bench docs notebooks clean clean-cache
 
 PYTHON ?= $(shell for v in 3.11 3.12 3.13 3; do command -v python$$v >/dev/null 2>&1 && python$$v -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo python$$v && break; done)

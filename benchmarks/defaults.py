@@ -33,12 +33,13 @@ GENES, FEWEST, WORDS, DOCUMENTS, TEST_DOCUMENTS = 2000, 10, 1500, 2000, 1000
 
 
 class Split(NamedTuple):
-    """Training and test samples as rows, and their labels."""
+    """Training and test samples as rows, their labels, and the names of features where they have some."""
 
     X: Any
     y: Any
     X_new: Any
     y_new: Any
+    features: Any = None
 
 
 def digits(size: int, splits: int, unit: float = 1.0) -> Iterator[Split]:
@@ -75,7 +76,9 @@ def cells(path: Path, splits: int) -> Iterator[Split]:
     enough = np.isin(y, names[sizes >= FEWEST])
     counts, y = X[np.flatnonzero(enough)].toarray(), y[enough]
     genes = np.sort(np.argsort(-np.log1p(counts).var(axis=0), kind="stable")[:GENES])
-    yield from halves(counts[:, genes], y, splits, 0.7)
+    with np.load(path) as file:
+        names = file["features"][genes] if "features" in file.files else None
+    yield from (split._replace(features=names) for split in halves(counts[:, genes], y, splits, 0.7))
 
 
 def documents(path: Path, splits: int) -> Iterator[Split]:

@@ -11,6 +11,7 @@ chance.
     wrong       five features named by chance, from all 200: the proportion of T's mass on them in the component
 
     python benchmarks/seeds.py --draws 20 --starts 2
+    python benchmarks/seeds.py --first 1000 --draws 40 --models "no seeds" "strength 1000"  # fresh draws
 """
 
 from __future__ import annotations
@@ -84,11 +85,14 @@ def main() -> None:
     """Print means over draws and starts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--draws", type=int, default=20)
+    parser.add_argument("--first", type=int, default=0, help="seed of the first draw; the others follow (default: 0)")
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS), metavar="MODEL")
     parser.add_argument("--starts", type=int, default=2)
     parser.add_argument("--rank", type=int, default=5)
     options = parser.parse_args()
-    rows = [row for seed in tqdm(range(options.draws)) for row in measured(seed, options.starts, MODELS, options.rank)]
-    table = pd.DataFrame(rows)
+    models = {name: MODELS[name] for name in options.models}
+    seeds = tqdm(range(options.first, options.first + options.draws), unit="draw")
+    table = pd.DataFrame([row for seed in seeds for row in measured(seed, options.starts, models, options.rank)])
     table.insert(2, "found", (table.recovered >= 0.8).astype(float))
     print(table.groupby("model", sort=False).mean().round(3).to_string())
 

@@ -13,6 +13,9 @@ all of which survive subsetting and h5ad files. Nothing here imports anndata: wh
 
 from __future__ import annotations
 
+import json
+import warnings
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import jax
@@ -20,20 +23,22 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from .annotations import PARTS, find_result, known_genes, rebuild, write_result
 from .classification.restarts import draw_seeds
 from .features import top_features_table
-from .inference import Fit, LinearResponse, Posterior, cavi, fold_in, in_use
+from .inference import Fit, LinearResponse, Posterior, cavi, fold_in
 from .inference.defaults import INIT, LAM_START, MAX_STEPS, TOL
 from .intervals import PROB
-from .model import Data, Gamma, GroupSparse, Priors, as_data, crossed, default_priors
+from .model import Data, Gamma, as_data, crossed, default_priors, seeded_priors
 from .model.crossing import Crossed
-from .model.defaults import PER_GROUP
+from .model.defaults import PER_GROUP, RANK
 from .model.metadata import Names
-from .model.structures import served
+from .model.seeds import STRENGTH
 from .reading.annotated import CHUNK, read_genes, read_obs, read_var, require_annotated
 from .reading.counts import warn_unless_counts
 
-PARTS = ("shape", "scale")  # of a Gamma
+__all__ = ["data_of", "factorize", "project", "top_features"]
+
 NARROW = 1e-6  # scale of Gammas that stand for exact values
 
 
@@ -48,6 +53,8 @@ def factorize(
     batch: str | None = None,
     per_batch: int = 1,
     rank: int | None = None,
+    seeds: Mapping[Any, Iterable[str]] | None = None,
+    seed_strength: float = STRENGTH,
     init: str = INIT,
     lam_start: str = LAM_START,
     max_steps: int = MAX_STEPS,
@@ -68,6 +75,10 @@ def factorize(
             so that what belongs to the batch is not mistaken for the group (`gsnmf.model.crossed`).
         per_batch: components of each batch.
         rank: components in all; by default three for each group, and 10 without groups.
+        seeds: gene sets, genes by the name of the set, each of which is expected to be large in one component: of the
+            group or batch that the set is named after, else of those that serve all (`common`; without groups, any).
+            Genes that do not occur, or are outside mask_var, are listed in a warning (`gsnmf.model.seeded`).
+        seed_strength: the ratio of the prior means of seeds and of other genes.
         init: as in `cavi.run`.
         lam_start: as in `cavi.run`.
         max_steps: sweeps at most.
@@ -78,24 +89,24 @@ def factorize(
     require_annotated(adata)
     if batch is not None and (groups is None or rank is not None):
         raise ValueError(f"expected groups and no rank with batch={batch!r}; got groups={groups!r}, rank={rank}")
+    if batch is not None and batch == groups:
+        raise ValueError(f"expected batch to be another column than groups; got {batch!r} for both")
     genes = read_var(adata, mask_var)
-    X = read_genes(adata, layer, genes)
-    warn_unless_counts(X, adata)
-    labels = read_obs(adata, groups, unlabelled)
-    names = adata.var_names[genes].tolist(), adata.obs_names.tolist()
-    named: dict[str, Any] = {"feature_names": names[0], "sample_names": names[1]}
-    two, asked = None, dict(priors)
-    if batch is not None:
-        two = crossed(_listed(labels), _listed(read_obs(adata, batch, None)))
+    data, two = _read(adata, genes, groups, layer, unlabelled, batch)
+    asked = dict(priors)
+    if two is not None:
         serving = two.serving(priors.pop("per_group", PER_GROUP), per_batch, priors.pop("common", 0))
         priors["structure"] = serving
-        named |= {"group_names": two.group_names, "label_prior": two.label_prior}
         asked |= {"batch": batch, "per_batch": per_batch}
-    data = as_data(X, labels if two is None else two.labels, **named)
     believed = default_priors(data, rank=rank, **priors)
+    known = rank if rank is not None or data.num_groups else RANK
+    if seeds is not None:
+        unions = None if two is None else two.unions
+        believed = seeded_priors(believed, data, seeds, rank=known, unions=unions, strength=seed_strength)
+        as_text = json.dumps({str(name): list(those) for name, those in seeds.items()})  # names of sets may have a "/"
+        asked |= {"seeds": as_text, "seed_strength": seed_strength}
     _, [seed] = draw_seeds(random_state, 1)
     run: dict[str, Any] = {"init": init, "lam_start": lam_start, "max_steps": max_steps, "tol": tol}
-    known = rank if rank is not None or data.num_groups else 10
     fit = cavi.run(
         data,
         believed,
@@ -106,8 +117,20 @@ def factorize(
     )
     asked |= run | {"groups": groups, "layer": layer, "unlabelled": unlabelled, "random_state": random_state}
     asked |= {"mask_var": mask_var if isinstance(mask_var, str) else None, "rank": fit.posterior.T.mean.shape[1]}
-    _write(adata, key_added, fit, data, genes, asked, two)
+    write_result(adata, key_added, fit, data, genes, asked, two)
     return fit
+
+
+def data_of(adata: Any, key: str = "gsnmf") -> Data:
+    """Return the data that were fitted: for `gsnmf.report(fit, data)`, `linear_response(fit, data)` and others.
+
+    Args:
+        adata: with the result of `factorize`, its cells and the counts, layer and columns that it was made from.
+        key: the key of the result.
+    """
+    stored = find_result(adata, key)
+    asked, known = stored["params"], known_genes(adata, key)
+    return _read(adata, known, *(asked.get(name) for name in ("groups", "layer", "unlabelled", "batch")))[0]
 
 
 def project(
@@ -135,10 +158,10 @@ def project(
         tol: as in `fold_in`.
     """
     require_annotated(adata_new)
-    stored = _stored(adata, key)
+    stored = find_result(adata, key)
     key_added = key if key_added is None else key_added
     layer = stored["params"].get("layer") if layer is None else layer
-    known = np.flatnonzero(np.isfinite(np.asarray(adata.varm[key])).all(axis=1))
+    known = known_genes(adata, key)
     places = adata_new.var_names.get_indexer(adata.var_names[known]) if adata_new.var_names.is_unique else None
     if places is None:
         raise ValueError(
@@ -148,7 +171,7 @@ def project(
     if not len(kept):
         wanted, got = adata.var_names[known[:3]].tolist(), adata_new.var_names[:3].tolist()
         raise ValueError(f"expected genes of the dictionary, such as {', '.join(wanted)}; got {', '.join(got)}, …")
-    posterior, priors = _rebuild(adata, stored, key, kept)
+    posterior, priors = rebuild(adata, stored, key, kept)
     X = read_genes(adata_new, layer, places)
     warn_unless_counts(X, adata_new)
     groups = stored.get("groups")
@@ -162,8 +185,8 @@ def project(
         pairs = np.concatenate(best)
         if "class_of" in stored:  # groups are pairs of a class and a batch
             groups, pairs = stored["classes"], np.asarray(stored["class_of"])[pairs]
-        found = np.asarray(groups)[pairs]
-        adata_new.obs[f"{key_added}_group"] = pd.Categorical(found, categories=list(groups))
+        names = [*groups]  # a list: zarr has strings of a kind of their own
+        adata_new.obs[f"{key_added}_group"] = pd.Categorical([names[n] for n in pairs], categories=names)
 
 
 def top_features(
@@ -188,9 +211,9 @@ def top_features(
 
     Returns the table of `gsnmf.top_features_table`, with columns groups, those that the component serves, and in_use.
     """
-    stored = _stored(adata, key)
+    stored = find_result(adata, key)
     mean = np.asarray(adata.varm[key], float)
-    known = np.flatnonzero(np.isfinite(mean).all(axis=1))
+    known = known_genes(adata, key)
     if not len(known):
         raise ValueError(f"expected genes of the dictionary in varm[{key!r}]; got {len(mean)} others")
     if response is not None and np.shape(response.posterior.T.mean) != (len(known), mean.shape[1]):
@@ -201,92 +224,35 @@ def top_features(
     names = Names(adata.var_names[known], [], [])
     table = top_features_table(response or Posterior(T, narrow, None), names, n, by=by, prob=prob)
     i = table["component"].to_numpy()
-    table.insert(1, "groups", np.asarray(stored["components"]).astype(str)[i])
+    served_by = np.array([str(name) for name in stored["components"]], object)  # zarr has strings of another kind
+    table.insert(1, "groups", served_by[i])
     table.insert(2, "in_use", np.asarray(stored["in_use"], bool)[i])
     return table
 
 
+def _read(
+    adata: Any,
+    genes: NDArray[np.intp],
+    groups: str | None,
+    layer: str | None,
+    unlabelled: Any,
+    batch: str | None,
+) -> tuple[Data, Crossed | None]:
+    """Return counts with names and labels, and the crossing with batches if there are any."""
+    X = read_genes(adata, layer, genes)
+    warn_unless_counts(X, adata)
+    labels = read_obs(adata, groups, unlabelled)
+    named: dict[str, Any] = {
+        "feature_names": adata.var_names[genes].tolist(),
+        "sample_names": adata.obs_names.tolist(),
+    }
+    if batch is None:
+        return as_data(X, labels, **named), None
+    two = crossed(_listed(labels), _listed(read_obs(adata, batch, what="batch")))
+    if len(two.batches) == 1:
+        warnings.warn(f"obs[{batch!r}] has one value only: components of this batch serve all cells", stacklevel=3)
+    return as_data(X, two.labels, **named, group_names=two.group_names, label_prior=two.label_prior), two
+
+
 def _listed(labels: Any) -> list[Any]:
     return [None if pd.isna(label) else label for label in labels]
-
-
-def _served_names(serving: NDArray[np.bool_], names: NDArray[Any], two: Crossed | None) -> NDArray[Any]:
-    """Return the groups that each component serves, in words; of pairs, the class or the batch that it serves."""
-    known: dict[tuple[bool, ...], str] = {}
-    if two is not None:
-        for of, those in ((two.batch_of, two.batches), (two.class_of, two.classes)):
-            known |= {tuple(of == n): str(name) for n, name in enumerate(those)}
-    known[tuple(np.ones(len(names), bool))] = "all"
-    found = [known.get(tuple(row)) or "; ".join(map(str, names[row])) for row in serving]
-    return np.array(found, object)
-
-
-def _write(
-    adata: Any,
-    key: str,
-    fit: Fit,
-    data: Data,
-    genes: NDArray[np.intp],
-    asked: dict[str, Any],
-    two: Crossed | None,
-) -> None:
-    """Write a fit into an AnnData, in types that h5ad files hold."""
-    q: Any = fit.posterior
-    K = np.shape(q.T.mean)[1]
-    adata.obsm[f"X_{key}"] = np.asarray(q.V.mean).T
-    for name, values in ((key, q.T.mean), (f"{key}_shape", q.T.a), (f"{key}_scale", q.T.b)):
-        full = np.full((adata.n_vars, K), np.nan)
-        full[genes] = np.broadcast_to(np.asarray(values), (len(genes), K))
-        adata.varm[name] = full
-    priors: Any = fit.priors
-    rate = priors.coefficients.rate if data.num_groups else priors.coefficients
-    stored: dict[str, Any] = {
-        "params": {name: value for name, value in asked.items() if value is not None},
-        "bound": float(fit.elbo[-1]),
-        "num_steps": int(fit.num_steps),
-        "converged": bool(fit.converged),
-        "in_use": np.asarray(in_use(q, data)),
-        "components": np.full(K, "all", object),
-        "prior": {
-            f"{site}_{part}": np.asarray(value, float)
-            for site, law in (("dictionary", priors.dictionary), ("coefficients", rate))
-            for part, value in zip(PARTS, law, strict=True)
-        },
-    }
-    if data.num_groups:
-        names = data.names.group
-        serving = served(rate, np.asarray(data.group_sizes), K)
-        stored["groups"] = _writable(names)
-        stored["components"] = _served_names(serving, names, two)
-        if two is not None:
-            stored |= {"classes": _writable(np.asarray(two.classes)), "class_of": two.class_of}
-        stored["lam"] = {"shape": np.asarray(q.lam.a), "scale": np.asarray(q.lam.b)}
-    adata.uns[key] = stored
-    if q.z is not None:
-        names, z = (data.names.group, q.z) if two is None else (np.asarray(two.classes), two.by_class(q.z))
-        found = names[np.asarray(z).argmax(axis=1)]
-        adata.obs[f"{key}_group"] = pd.Categorical(found, categories=names.tolist())
-
-
-def _writable(names: NDArray[Any]) -> NDArray[Any]:
-    """Return names as h5ad files hold them."""
-    return names.astype(object) if names.dtype.kind == "U" else names
-
-
-def _stored(adata: Any, key: str) -> dict[str, Any]:
-    require_annotated(adata)
-    if key not in adata.uns or key not in adata.varm:
-        raise ValueError(f"expected the result of gsnmf.anndata.factorize in uns and varm; got none by the key {key!r}")
-    return dict(adata.uns[key])
-
-
-def _rebuild(adata: Any, stored: dict[str, Any], key: str, genes: NDArray[np.intp]) -> tuple[Posterior, Priors]:
-    """Return q(T) of some genes, q(λ), and the priors."""
-    T = Gamma(*(np.asarray(adata.varm[f"{key}_{part}"])[genes] for part in PARTS))
-    K = T.a.shape[1]
-    lam = Gamma(stored["lam"]["shape"], stored["lam"]["scale"]) if "lam" in stored else None
-    prior = {name: np.asarray(value)[()] for name, value in stored["prior"].items()}
-    rate = Gamma(prior["coefficients_shape"], prior["coefficients_scale"])
-    coefficients: Any = rate if lam is None else GroupSparse(rate)
-    empty = Gamma(np.ones((K, 0)), np.ones((K, 0)))
-    return Posterior(T, empty, lam), Priors(Gamma(prior["dictionary_shape"], prior["dictionary_scale"]), coefficients)

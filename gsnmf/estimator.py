@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
 import jax
@@ -40,7 +41,9 @@ from .model import Priors, as_data
 from .model.defaults import A_T, B_T, PER_GROUP, PRIOR, SCALE
 from .model.labels import warn_of_single_samples
 from .model.metadata import Names
+from .model.seeds import STRENGTH
 from .model.units import unit_of
+from .sets import NamedSets, named_sets
 
 LABELLED = (  # attributes that only a fit with labels has
     *("classes_", "validation_scores_", "transduction_", "label_distributions_", "temperature_"),
@@ -73,6 +76,11 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         scale: scale bˡ of λ's prior.
         priors: a `gsnmf.model.Priors` in place of all of the above except n_components, which is used where the shapes
             of the priors leave the rank open.
+        seeds: gene sets or seed words, the names of features by the name of the set, each of which is expected to be
+            large in one component: of the class that the set is named after, else of `common` or of a model without
+            labels (`gsnmf.model.seeded`). Names are columns of a DataFrame, or numbers of columns; those that do not
+            occur are listed in a warning.
+        seed_strength: the ratio of the prior means of seeds and of other features.
         init: initialisation of T and V: "random" (the paper's) or "groups" (samples of each component's class).
             "groups" reaches higher bounds; on faces "random" made the better classifier.
         lam_start: initialisation of λ: "prior", its prior mean, as in the paper's program; or "shape", far weaker.
@@ -164,6 +172,8 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         b_t: float = B_T,
         scale: float = SCALE,
         priors: Priors | None = None,
+        seeds: Mapping[Any, Iterable[Any]] | None = None,
+        seed_strength: float = STRENGTH,
         init: str = INIT,
         lam_start: str = LAM_START,
         max_iter: int = MAX_STEPS,
@@ -192,6 +202,8 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         self.b_t = b_t
         self.scale = scale
         self.priors = priors
+        self.seeds = seeds
+        self.seed_strength = seed_strength
         self.init = init
         self.lam_start = lam_start
         self.max_iter = max_iter
@@ -236,6 +248,7 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         if self.priors is not None:
             parameters.check_class_posterior(self.priors, self.predict_by)
         matrix, index = self._read(X, y)
+        recipe = recipe._replace(seeds=self._name_seeds())
         part_seed, seeds = draw_seeds(self.random_state, self.n_restarts)
         keys = [jax.random.key(seed) for seed in seeds]
         self._transform_by = parameters.coefficients_by(self.transform_by, matrix)
@@ -283,6 +296,7 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         last = getattr(self, "_fit", None)
         matrix, index = self._read_batch(X, y, classes, first=last is None)
         number = len(getattr(self, "classes_", []))
+        recipe = recipe._replace(seeds=self._name_seeds() if last is None else None)
         fit = learn_batch(recipe, matrix, index, number, self.total_samples, self.random_state, last)
         for name in (*LABELLED, *WHOLE):
             if name != "classes_" and hasattr(self, name):
@@ -519,6 +533,12 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         parameters.check_nonnegative(matrix)
         self.unit_ = 1.0 if self.counts is None else unit_of(matrix, self.counts)
         return self._turned(matrix), index
+
+    def _name_seeds(self) -> NamedSets | None:
+        """Return the seeds with the names of features and classes."""
+        features = getattr(self, "feature_names_in_", np.arange(self.n_features_in_)).tolist()
+        classes = np.asarray(getattr(self, "classes_", ())).tolist()
+        return named_sets(self.seeds, features, classes, self.seed_strength)
 
     def _read_batch(
         self, X: ArrayLike, y: ArrayLike | None, classes: ArrayLike | None, first: bool

@@ -12,6 +12,7 @@ import numpy as np
 
 from .reading import PathLike
 from .reading.arrays import SPARSE, read_npy_header
+from .reading.hdf5 import find_matrix, opened, shape_of
 from .reading.market import PACKED
 
 NAMES = ("X.npy", "labels.npy", "y.npy")  # arrays that are read of several in an .npz
@@ -41,24 +42,25 @@ class Header(NamedTuple):
         return math.prod(self.shape) if self.stored is None else self.stored
 
 
-def read_header(path: PathLike) -> Header | None:
+def read_header(path: PathLike, key: str | None = None) -> Header | None:
     """Return the size of the matrix in a file, read from its header alone; None if the header does not tell.
 
     A header that claims more than the file can hold, or 2³¹ along an axis, tells nothing: the readers refuse it.
 
     Args:
         path: .npy, .npz, .mtx, .mtx.gz or HDF5.
+        key: the place of the matrix in HDF5, as in `read_matrix`.
     """
     path = Path(path)
     try:
-        header = _read(path)
+        header = _read(path, key)
         believed = header is not None and header.numbers <= PACKED * path.stat().st_size and max(header.shape) < 2**31
         return header if believed else None
     except Exception:  # of a damaged file: whoever reads it says what is wrong with it
         return None
 
 
-def _read(path: Path) -> Header | None:
+def _read(path: Path, key: str | None) -> Header | None:
     name = path.name.lower()
     if name.endswith(".npy"):
         with path.open("rb") as file:
@@ -68,7 +70,7 @@ def _read(path: Path) -> Header | None:
     if name.endswith((".mtx", ".mtx.gz")):
         with gzip.open(path, "rb") if name.endswith(".gz") else path.open("rb") as file:
             return _matrix_market(file)
-    return _hdf5(path) if name.endswith(HDF5) else None
+    return _hdf5(path, key) if name.endswith(HDF5) else None
 
 
 def _numpy(file: Any) -> Header:
@@ -108,16 +110,10 @@ def _matrix_market(file: Any) -> Header | None:
     return Header((numbers[0], numbers[1]), 8, numbers[2] if len(numbers) == 3 else None)
 
 
-def _hdf5(path: Path) -> Header | None:
-    """Return the size of AnnData's X, samples × features, or of the only dataset, as features × samples."""
-    import h5py
-
-    with h5py.File(path, "r") as file:
-        names = list(file.keys())
-        found = file["X"] if "X" in names else file[names[0]] if len(names) == 1 else None
-        if found is None:
-            return None
-        if hasattr(found, "keys"):
-            N, F = (int(n) for n in found.attrs["shape"])
-            return Header((F, N), found["data"].dtype.itemsize, int(found["data"].shape[0]))
-        return Header(tuple(found.shape)[::-1], found.dtype.itemsize)
+def _hdf5(path: Path, key: str | None) -> Header:
+    """Return the size of the matrix that `read_hdf5` reads, as features × samples."""
+    with opened(path) as group:
+        stored = find_matrix(group, key, path, columns=True)
+        if hasattr(stored, "keys"):
+            return Header(shape_of(stored), stored["data"].dtype.itemsize, int(stored["data"].shape[0]))
+        return Header(shape_of(stored), stored.dtype.itemsize)

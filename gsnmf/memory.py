@@ -78,14 +78,15 @@ def plan(data: Data, rank: int) -> Plan:
     return _dense(F, N, data.X.dtype.itemsize, rank)
 
 
-def plan_file(path: PathLike, rank: int = 0) -> Plan | None:
+def plan_file(path: PathLike, rank: int = 0, key: str | None = None) -> Plan | None:
     """Return how the matrix of a file would be read, from its header alone; None if the header does not tell.
 
     Args:
         path: as `reading.read_matrix` takes it.
         rank: the number of components; 0 if it is not known yet.
+        key: as in `reading.read_matrix`.
     """
-    header = read_header(path)
+    header = read_header(path, key)
     if header is None:
         return None
     if header.stored is None:

@@ -12,7 +12,7 @@ import scipy.sparse
 from .headers import read_header
 from .reading import Matrix, PathLike, read_matrix
 from .reading.arrays import SPARSE, read_npy_header
-from .streams import LAZY, Rows, open_matrix, read_names
+from .streams import LAZY, open_named
 
 SUFFIXES = (".npy", ".npz", ".csv", ".tsv", ".mtx", ".mtx.gz", ".h5ad", ".h5", ".hdf5")
 
@@ -30,7 +30,7 @@ class Part(NamedTuple):
     num_samples: int
 
 
-def read_part(path: PathLike, index: int, number: int) -> Part:
+def read_part(path: PathLike, index: int, number: int, key: str | None = None) -> Part:
     """Read the samples of one process: contiguous, about as many as those of every other.
 
     Only this part is read of a .npy, of an array in an .npz that is not compressed, of a sparse matrix in compressed
@@ -42,21 +42,18 @@ def read_part(path: PathLike, index: int, number: int) -> Part:
         path: a file as in `read_matrix`, or a folder of such files.
         index: the number of the process, from 0.
         number: of processes.
+        key: as in `read_matrix`.
     """
     path = Path(path)
-    if path.is_dir():
-        return _from_folder(path, index, number)
-    opened = _opened(path)
-    whole = read_matrix(path) if opened is None else None
-    X = opened if whole is None else whole.X
+    if path.is_dir() and path.suffix.lower() != ".zarr":
+        return _from_folder(path, index, number, key)
+    opened = _opened(path, key)
+    whole = read_matrix(path, key=key) if opened is None else opened
+    X, samples = whole.X, whole.sample_names
     N = X.shape[1] if len(X.shape) == 2 else 0
     start, end = share(N, index, number)
     own = X.tocsc()[:, start:end] if hasattr(X, "tocsc") else X[:, np.arange(start, end)]
-    if whole is None:
-        names = read_names(path, X.shape[0]) if isinstance(X, Rows) else None
-        return Part(Matrix(own, names, None), start, N)
-    samples = whole.sample_names
-    return Part(Matrix(own, whole.feature_names, None if samples is None else samples[start:end]), start, N)
+    return Part(whole._replace(X=own, sample_names=None if samples is None else samples[start:end]), start, N)
 
 
 def share(length: int, index: int, number: int) -> tuple[int, int]:
@@ -67,13 +64,13 @@ def share(length: int, index: int, number: int) -> tuple[int, int]:
     return int(ends[index]), int(ends[index + 1])
 
 
-def _from_folder(folder: Path, index: int, number: int) -> Part:
+def _from_folder(folder: Path, index: int, number: int, key: str | None) -> Part:
     files = sorted(file for file in folder.iterdir() if file.name.lower().endswith(SUFFIXES))
     if len(files) < number:
         raise ValueError(f"expected at least {number} files of samples in {folder}, one a process; got {len(files)}")
     start, end = share(len(files), index, number)
-    widths = [_width(file) for file in files]
-    pieces = [read_part(file, 0, 1).matrix for file in files[start:end]]
+    widths = [_width(file, key) for file in files]
+    pieces = [read_part(file, 0, 1, key).matrix for file in files[start:end]]
     heights = {piece.X.shape[0] for piece in pieces}
     if len(heights) > 1:
         raise ValueError(f"expected files of equally many features in {folder}; got {sorted(heights)}")
@@ -83,19 +80,26 @@ def _from_folder(folder: Path, index: int, number: int) -> Part:
     if len(sparse) > 1:
         raise ValueError(f"expected sparse matrices in all files of {folder}, or in none; got some of both")
     X = (scipy.sparse.hstack if sparse.pop() else np.hstack)([piece.X for piece in pieces])
-    return Part(Matrix(X, pieces[0].feature_names, named), sum(widths[:start]), sum(widths))
+    return Part(Matrix(X, pieces[0].feature_names, named, pieces[0].how), sum(widths[:start]), sum(widths))
 
 
-def _width(path: Path) -> int:
+def _width(path: Path, key: str | None) -> int:
     """Return the number of samples in a file, from its header if that tells."""
-    header = read_header(path)
-    return int(read_matrix(path).X.shape[1]) if header is None or len(header.shape) != 2 else int(header.shape[1])
+    header = read_header(path, key)
+    tells = header is not None and len(header.shape) == 2
+    return int(header.shape[1] if tells else read_matrix(path, key=key).X.shape[1])  # type: ignore[union-attr]
 
 
-def _opened(path: Path) -> Any:
+def _opened(path: Path, key: str | None) -> Matrix | None:
     """Return a matrix that reads columns when they are asked for; None if a file has to be read as a whole."""
     if path.suffix.lower() in LAZY[1:]:
-        return open_matrix(path)
+        return open_named(path, key)
+    found = _columns(path) if key is None else None
+    return None if found is None else Matrix(found, None, None)
+
+
+def _columns(path: Path) -> Any:
+    """Return an array or sparse matrix of NumPy's or SciPy's files that need not be read; None for other files."""
     mapped = _mapped(path)
     if mapped is not None or path.suffix.lower() != ".npz":
         return mapped

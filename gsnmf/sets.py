@@ -1,11 +1,55 @@
-"""Files with sets of features: JSON, or GMT, the format of gene sets."""
+"""Sets of features: their files, JSON or GMT, the format of gene sets; and sets by the names of an estimator."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
+
+from .model import Data, Priors, seeded_priors
+from .model.metadata import Names
+from .model.seeds import known_seeds
 
 FORMATS = (".json", ".gmt")
+
+
+class NamedSets(NamedTuple):
+    """Sets of features, and the names of the features and classes that the estimator counts by numbers.
+
+    sets: the names of features by the name of the set; all of them occur.
+    features, classes: names by number.
+    strength: as in `seeded`.
+    """
+
+    sets: dict[Any, list[Any]]
+    features: Sequence[Any]
+    classes: Sequence[Any]
+    strength: float
+
+    def seed(self, priors: Priors, data: Data, rank: int | None) -> Priors:
+        """Return the priors with `seeded` in their dictionary.
+
+        Args:
+            priors: with a Gamma on T.
+            data: with numbers in place of names, of some of the classes perhaps.
+            rank: K, where the priors' shapes leave it open.
+        """
+        groups = [self.classes[int(c)] for c in data.names.group]
+        named = data._replace(names=Names(self.features, data.names.sample.tolist(), groups))
+        return seeded_priors(priors, named, self.sets, rank=rank, strength=self.strength)
+
+
+def named_sets(sets: Any, features: Sequence[Any], classes: Sequence[Any], strength: float) -> NamedSets | None:
+    """Return sets for the estimator's priors; names that do not occur are listed in a warning. None for None.
+
+    Args:
+        sets: the names of features by the name of the set, or None.
+        features: names of all features.
+        classes: labels of all classes.
+        strength: as in `seeded`.
+    """
+    return None if sets is None else NamedSets(known_seeds(sets, features), features, classes, strength)
 
 
 def read_sets(path: str | Path) -> dict[str, list[str]]:

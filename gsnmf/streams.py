@@ -4,7 +4,7 @@
 takes it:
 
     .npy            a memory map, features × samples
-    .h5ad, .h5      HDF5 by h5py: AnnData's layout or one dataset, both samples × features
+    .h5ad, .h5      HDF5 by h5py: AnnData's layout, 10x's, or one dataset, all samples × features
     .zarr           the same by zarr, if it is installed
     .npz, .mtx, …   what `read_matrix` reads; these are loaded, sparse ones as sparse matrices
 """
@@ -19,10 +19,10 @@ import numpy as np
 
 from .inference.stream.batches import read_levels
 from .model import Gamma, GroupSparse, Priors, as_data, default_priors
-from .reading import PathLike, read_matrix
-from .reading.hdf5 import SUFFIXES, Rows, find_matrix, names_of, open_group, read_column
+from .reading import Matrix, PathLike, read_matrix
+from .reading.hdf5 import SUFFIXES, Rows, open_hdf5, read_column
 
-__all__ = ["LAZY", "Rows", "open_matrix", "read_column", "read_names", "sampled_priors"]
+__all__ = ["LAZY", "Rows", "open_matrix", "open_named", "read_column", "sampled_priors"]
 
 LAZY = (".npy", *SUFFIXES)  # formats that are opened, not loaded
 SAMPLE = 2048  # samples of which the default priors are made
@@ -37,6 +37,16 @@ def open_matrix(path: PathLike, key: str | None = None) -> Any:
 
     Returns an object with `shape` and columns by `X[:, rows]`. In AnnData's files samples are rows; they are turned.
     """
+    return open_named(path, key).X
+
+
+def open_named(path: PathLike, key: str | None = None) -> Matrix:
+    """Open a matrix as `open_matrix` does, with the names that its file has.
+
+    Args:
+        path: as in `open_matrix`.
+        key: as in `open_matrix`.
+    """
     path = Path(path)
     suffix = path.suffix.lower()
     if not path.exists():
@@ -47,27 +57,8 @@ def open_matrix(path: PathLike, key: str | None = None) -> Any:
         X = np.load(path, mmap_mode="r", allow_pickle=False)
         if X.ndim != 2 or X.dtype.kind not in "biuf":
             raise ValueError(f"expected a matrix of real numbers in {path}; got {X.dtype} of shape {X.shape}")
-        return X
-    if suffix in SUFFIXES:
-        return Rows(find_matrix(open_group(path), key, path))
-    return read_matrix(path).X
-
-
-def read_names(path: PathLike, num_features: int) -> list[Any]:
-    """Read the names of features: the index of AnnData's `var`, or those of `read_matrix`; else 0, 1, ....
-
-    Args:
-        path: the file.
-        num_features: their number.
-    """
-    path = Path(path)
-    suffix = path.suffix.lower()
-    names: Any = None
-    if suffix in SUFFIXES:
-        names = names_of(open_group(path), "var", num_features)
-    elif suffix != ".npy":
-        names = read_matrix(path).feature_names
-    return list(range(num_features)) if names is None else list(names)
+        return Matrix(X, None, None)
+    return open_hdf5(path, key) if suffix in SUFFIXES else read_matrix(path)
 
 
 def sampled_priors(

@@ -67,6 +67,12 @@ class Crossed(NamedTuple):
             raise ValueError(f"expected at least one component; got {per_class=}, {per_batch=}, {num_common=}")
         return np.vstack(rows)
 
+    @property
+    def unions(self) -> dict[Any, NDArray[np.bool_]]:
+        """The pairs of every batch and of every class, booleans by name; of a name of both, those of the class."""
+        levels = ((self.batch_of, self.batches), (self.class_of, self.classes))
+        return {name: of == n for of, names in levels for n, name in enumerate(names)}
+
     def by_class(self, pairs: ArrayLike) -> NDArray[np.float64]:
         """Return sums over batches, samples × classes.
 

@@ -27,6 +27,7 @@ def seeded(
     rank: int | None = None,
     structure: ArrayLike | None = None,
     group_names: Sequence[Any] = (),
+    unions: Mapping[Any, ArrayLike] | None = None,
     per_set: int = 1,
     strength: float = STRENGTH,
     a: ArrayLike = A_T,
@@ -48,6 +49,8 @@ def seeded(
         rank: K, without a structure.
         structure: components × groups, as in `structured`: which component may serve which group.
         group_names: the names of its columns, as in `data.names.group`.
+        unions: names of several groups together, each with a boolean for each group: a set of such a name takes
+            components that serve these groups and no other. For classes crossed with batches, `Crossed.unions`.
         per_set: components of each set.
         strength: the ratio of prior means; 1 for no knowledge.
         a: aᵗ, a number or a matrix that broadcasts to features × components.
@@ -70,8 +73,10 @@ def seeded(
         serves, names = check_structure(structure), list(group_names)
         if len(names) not in (0, serves.shape[1]):
             raise ValueError(f"expected a name for each of the {serves.shape[1]} groups; got {len(names)} group_names")
+    columns = {name: np.arange(len(names)) == n for n, name in enumerate(names)}
+    columns |= {name: np.asarray(row, bool) for name, row in (unions or {}).items()}
     weights = np.ones((len(feature_names), len(serves)))
-    for name, components in _claims(list(rows), serves, names, whole("per_set", per_set, 1)).items():
+    for name, components in _claims(list(rows), serves, columns, whole("per_set", per_set, 1)).items():
         of_set = np.where(np.isin(np.arange(len(weights)), rows[name]), float(strength), 1.0)
         weights[:, components] = (of_set / of_set.mean())[:, None]
     shape = np.broadcast_to(np.asarray(a, float), weights.shape)
@@ -84,6 +89,7 @@ def seeded_priors(
     sets: Mapping[Any, Iterable[Any]],
     *,
     rank: int | None = None,
+    unions: Mapping[Any, ArrayLike] | None = None,
     per_set: int = 1,
     strength: float = STRENGTH,
 ) -> Priors:
@@ -94,6 +100,7 @@ def seeded_priors(
         data: as made by `as_data`.
         sets: as in `seeded`.
         rank: K, where the priors' shapes leave it open.
+        unions: as in `seeded`.
         per_set: as in `seeded`.
         strength: as in `seeded`.
 
@@ -115,12 +122,29 @@ def seeded_priors(
         data.names.feature.tolist(),
         structure=structure,
         group_names=names,
+        unions=unions if bound else None,
         per_set=per_set,
         strength=strength,
         a=a,
         b=b,
     )
     return priors._replace(dictionary=dictionary)
+
+
+def known_seeds(sets: Any, feature_names: Sequence[Any]) -> dict[Any, list[Any]]:
+    """Return the sets without the names that do not occur, which are listed in a warning.
+
+    Args:
+        sets: as in `seeded`; a set of which no name occurs is an error.
+        feature_names: as in `seeded`.
+
+    >>> known_seeds({"T cell": ["CD3D"]}, ["CD3D", "MS4A1"])
+    {'T cell': ['CD3D']}
+    """
+    return {
+        name: list(dict.fromkeys(feature_names[row] for row in found))
+        for name, found in _rows(sets, feature_names).items()
+    }
 
 
 def relative_mean(prior: Any, num_features: int) -> NDArray[np.float64]:
@@ -162,21 +186,21 @@ def _rows(sets: Any, feature_names: Sequence[Any]) -> dict[Any, list[int]]:
 
 
 def _claims(
-    names: list[Any], serves: NDArray[np.bool_], group_names: list[Any], per_set: int
+    names: list[Any], serves: NDArray[np.bool_], columns: Mapping[Any, NDArray[np.bool_]], per_set: int
 ) -> dict[Any, NDArray[np.intp]]:
-    """Return the components of each set: a group's own, or those that serve all groups."""
-    alone, everywhere = serves.sum(axis=1) == 1, serves.all(axis=1)
+    """Return the components of each set: those that serve what it is named after, or those that serve all groups."""
+    everywhere = serves.all(axis=1)
     claims, free = {}, np.flatnonzero(everywhere)
     for name in names:
-        if name in group_names and not everywhere.all():
-            of_group = np.flatnonzero(alone & serves[:, group_names.index(name)])
+        if name in columns and not everywhere.all():
+            of_set = np.flatnonzero((serves == columns[name]).all(axis=1))
             where = f"that serve the group {name!r} alone"
         else:
-            of_group, free = free, free[per_set:]
-            where = "that serve all groups, for each set that no group is named after" if len(group_names) else "in all"
-        if len(of_group) < per_set:
+            of_set, free = free, free[per_set:]
+            where = "that serve all groups, for each set that no group is named after" if columns else "in all"
+        if len(of_set) < per_set:
             raise ValueError(
-                f"expected {per_set} free components {where}; got {len(of_group)} for the set {name!r} of {len(names)}"
+                f"expected {per_set} free components {where}; got {len(of_set)} for the set {name!r} of {len(names)}"
             )
-        claims[name] = of_group[:per_set]
+        claims[name] = of_set[:per_set]
     return claims

@@ -81,6 +81,7 @@ def check_restarts(estimator: Any, y: ArrayLike | None) -> None:
     whole("n_restarts", estimator.n_restarts, 1)
     if estimator.counts is not None:
         check_number("counts", estimator.counts)
+    check_number("seed_strength", estimator.seed_strength)
     check_number("validation_fraction", estimator.validation_fraction, below=1)
     folds = isinstance(estimator.calibrate, (int, np.integer)) and not isinstance(estimator.calibrate, bool)
     if estimator.calibrate not in (None, "training") and not (folds and estimator.calibrate > 1):

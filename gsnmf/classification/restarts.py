@@ -22,6 +22,7 @@ from ..model.defaults import RANK
 from ..model.forks import require_own_threads
 from ..model.missing import with_nan
 from ..model.priors import canonical
+from ..sets import NamedSets
 from .projection import accuracy, nnls
 
 
@@ -44,18 +45,23 @@ class Recipe(NamedTuple):
     tol: float | None
     accelerate: bool
     learn: cavi.Learn | None
+    seeds: NamedSets | None = None
 
     def make_priors(self, data: Data) -> Priors:
-        """Return the priors given, or the default ones for these data."""
-        if self.priors is not None:
-            return self.priors
-        names = ("common", "prior", "small", "large", "scale", "a_t", "b_t")
-        options = {name: getattr(self, name) for name in names}
-        return default_priors(data, per_group=self.per_class, rank=self.n_components, **options)
+        """Return the priors given, or the default ones for these data, with seeds if there are any."""
+        priors = self.priors
+        if priors is None:
+            names = ("common", "prior", "small", "large", "scale", "a_t", "b_t")
+            options = {name: getattr(self, name) for name in names}
+            priors = default_priors(data, per_group=self.per_class, rank=self.n_components, **options)
+        return priors if self.seeds is None else self.seeds.seed(priors, data, self.rank(data))
+
+    def rank(self, data: Data) -> int | None:
+        """Return the number of components, where the priors' shapes leave it open."""
+        return self.n_components or (RANK if self.priors is None and data.num_groups == 0 else None)
 
     def run(self, data: Data, priors: Priors, key: Any, begin: Posterior | None = None) -> Fit:
         """Fit once, starting from the means of `begin` if it is given."""
-        rank = self.n_components or (RANK if self.priors is None and data.num_groups == 0 else None)
         start, lam_start = None, self.lam_start
         if begin is not None:
             # Coefficients at 0 would take many sweeps to grow.
@@ -73,7 +79,7 @@ class Recipe(NamedTuple):
         # With unlabelled samples a fit warm-starts from the labelled ones, which are initialised by `init`: on digits,
         # "random" made the better classifier there too. `gsnmf fit` and `choose_rank` do the same.
         options |= {"learn": self.learn, "labels": cavi.labelling(warm_start=self.init)}
-        fit = cavi.run(data, priors, key=key, start=start, rank=rank, **options)  # type: ignore[arg-type]  # a mixture
+        fit = cavi.run(data, priors, key=key, start=start, rank=self.rank(data), **options)  # type: ignore[arg-type]  # a mixture
         return fit._replace(posterior=jax.device_get(fit.posterior))  # NumPy arrays, for portable pickles
 
 

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from ..inference import Fit, cavi
 from ..model import Data, Priors, as_data
-from ..model.defaults import RANK
 from ..streams import sampled_priors
 from .prediction import Memory
 from .restarts import Recipe, draw_seeds
@@ -36,13 +35,15 @@ def learn_batch(
     data = as_data(X) if y is None else as_data(X, labels, group_names=range(num_classes))
     priors = recipe.priors if last is None else last.priors
     priors = _first_priors(recipe, data, X, labels, total) if priors is None else priors
+    if recipe.seeds is not None and last is None:
+        priors = recipe.seeds.seed(priors, data, recipe.rank(data))
     _, [seed] = draw_seeds(random_state if last is None else 0, 1)
     fit = cavi.stream(
         iter([data]),
         priors,
         key=jax.random.key(seed),
         num_samples=total,
-        rank=recipe.n_components or (RANK if recipe.priors is None and y is None else None),
+        rank=recipe.rank(data),
         start=last,
         init=recipe.init,
         lam_start=recipe.lam_start,

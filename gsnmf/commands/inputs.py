@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..model import Data
+    from ..reading import Matrix
 
+FIRST = 256  # samples of a file that is not loaded, looked at for values that are not counts
 FILES = """\
 FILE holds a matrix, features × samples: .npy, .npz (one array, or the one called X), .csv, .tsv, .parquet, .mtx or
 .mtx.gz; or samples in rows: .h5ad, .h5, .zarr; or a folder or .h5 by 10x; or, with --text, a table of documents. In
@@ -51,17 +53,34 @@ def read_data(arguments: argparse.Namespace, path: Path, **more: Any) -> Data:
     """
     from ..model import as_data
     from ..reading import read_columns, read_matrix
-    from ..reading.counts import counts_advice
 
     options = {name: value for name in READING if (value := getattr(arguments, name, None)) is not None}
     matrix = read_matrix(path, **options)
     groups = read_columns(matrix, path, arguments.labels)
-    arguments.said = [matrix.describe()]
+    describe(arguments, matrix, path)
+    return as_data(matrix.X, groups, feature_names=matrix.feature_names, sample_names=matrix.sample_names, **more)
+
+
+def describe(arguments: argparse.Namespace, matrix: Matrix, path: Path, more: str = "") -> None:
+    """Set `arguments.said`: what was read, and a warning if an AnnData's matrix does not hold counts.
+
+    Args:
+        arguments: of the command.
+        matrix: as read, or as opened: then its first samples are looked at.
+        path: of the matrix.
+        more: what else is to be said of it.
+    """
+    import numpy as np
+
+    from ..reading.counts import counts_advice
+    from ..streams import Rows
+
+    arguments.said = [matrix.describe() + more]
     if path.suffix.lower() in (".h5ad", ".zarr"):
-        advice = counts_advice(matrix.X)
+        X = matrix.X[:, np.arange(min(FIRST, matrix.X.shape[1]))] if isinstance(matrix.X, Rows) else matrix.X
+        advice = counts_advice(X)
         if advice is not None:
             arguments.said.append(f"warning: {advice.partition(': ')[0]}: --key layers/NAME reads another matrix")
-    return as_data(matrix.X, groups, feature_names=matrix.feature_names, sample_names=matrix.sample_names, **more)
 
 
 def announce(arguments: argparse.Namespace) -> None:

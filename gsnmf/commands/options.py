@@ -145,8 +145,8 @@ def check_files(arguments: argparse.Namespace) -> None:
     """Raise ValueError if the header of a file states more than memory holds, before the file is read."""
     from ..memory import plan_file
 
-    for path in (None if arguments.key else arguments.file, arguments.labels):  # headers are of the matrix X
-        planned = None if path is None else plan_file(path, arguments.rank or 0)
+    for path, key in ((arguments.file, arguments.key), (arguments.labels, None)):
+        planned = None if path is None else plan_file(path, arguments.rank or 0, key)
         if planned is not None:
             planned.check()
 

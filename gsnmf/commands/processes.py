@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..interrupts import exit_code
-from .inputs import READING
+from .inputs import READING, describe
 from .options import make_priors
 from .stream import labels_in
 
@@ -43,7 +43,7 @@ def check_distributed(arguments: argparse.Namespace) -> None:
         if arguments.plots is not None:
             raise ValueError("expected --plots without --distributed; got both (gsnmf report draws a saved fit)")
         for name in READING:
-            if getattr(arguments, name) is not None:
+            if name != "key" and getattr(arguments, name) is not None:
                 raise ValueError(f"expected no --{name.replace('_', '-')} with --distributed, which reads X; got it")
     if arguments.heartbeat is not None and not 1 <= arguments.heartbeat < 1e6:
         raise ValueError(f"expected --heartbeat to be at least 1 second; got {arguments.heartbeat:g}")
@@ -82,7 +82,8 @@ def read_own_part(arguments: argparse.Namespace) -> tuple[Data, Priors, int]:
     from ..model.problem import Problem
     from ..parts import read_part
 
-    matrix, first, N = read_part(arguments.file, jax.process_index(), jax.process_count())
+    matrix, first, N = read_part(arguments.file, jax.process_index(), jax.process_count(), arguments.key)
+    describe(arguments, matrix, arguments.file, f"; {N:,} samples in all {jax.process_count()} processes")
     labels = levels = None
     every = labels_in(arguments)
     if every is not None:

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .inputs import READING
+from .inputs import READING, announce, describe
 from .options import PRIOR_OPTIONS, check_files, given, run_options
 
 if TYPE_CHECKING:
@@ -53,11 +53,12 @@ def run_stream(arguments: argparse.Namespace, npz: Path) -> int:
     from ..memory import plan_stream
     from ..model import Names
     from ..saving import load_fit, save_fit
-    from ..streams import LAZY, open_matrix, read_names, sampled_priors
+    from ..streams import LAZY, open_named, sampled_priors
 
     if arguments.file.suffix.lower() not in LAZY:  # then it is loaded
         check_files(arguments)
-    X = open_matrix(arguments.file, arguments.key)
+    matrix = open_named(arguments.file, arguments.key)
+    X, features = matrix.X, matrix.feature_names
     groups, levels = labels_in(arguments), []
     if groups is not None and len(groups) != X.shape[1]:
         raise ValueError(f"expected one label for each of the {X.shape[1]} samples; got {len(groups)}")
@@ -72,7 +73,9 @@ def run_stream(arguments: argparse.Namespace, npz: Path) -> int:
             raise ValueError(f"expected --out to name a saved stream to resume; got another fit in {npz}")
     options = given(arguments, *PRIOR_OPTIONS)
     priors: Any = sampled_priors(X, groups, rank=arguments.rank, **options) if start is None else start.priors
-    names = Names(read_names(arguments.file, X.shape[0]), [], levels)
+    names = Names(range(X.shape[0]) if features is None else features, [], levels)
+    describe(arguments, matrix, arguments.file)
+    announce(arguments)
     print(f"gsnmf: {plan_stream(X, priors, arguments.rank, arguments.batch_size).check()}", file=sys.stderr)
     begin = time.perf_counter()
     fit, interrupted = _run(arguments, X, groups, priors, start, lambda some: save_fit(npz, some, priors, names))

@@ -34,15 +34,17 @@ def plot_top_features(
 ) -> Axes:
     """Draw the top features of every component: names, over bars as long as their probabilities in the component.
 
-    Lines below the bars are intervals of the probabilities in the mean field, which are too narrow
-    (`top_features_table` has those of linear response).
+    A heading has the component's number, the groups that its prior binds it to, "all" for all of them (or, if it binds
+    none, the group with most of its counts), and its proportion of all counts. Lines below the bars are intervals of
+    the probabilities in the mean field, which are too narrow (`top_features_table` has those of linear response).
 
     Args:
         result: a `Fit`, a `Posterior` or a fitted `GroupSparseNMF`.
         data: the data of the fit, with names.
         n: number of features of each component.
         by: the measure that selects and sorts features: "frex", "lift" or "probability".
-        components: the components to show, in this order; by default those in use, by group and the largest first.
+        components: the components to show, in this order; by default those in use: first those that serve all groups,
+            then by group and the largest first.
         ncols: number of columns; by default up to seven.
         title: title of the axes.
         ax: axes to draw on; a new figure by default.
@@ -76,14 +78,20 @@ def plot_top_features(
 
 
 def _order(about: pd.DataFrame) -> NDArray[np.intp]:
-    """Return the components in use, all if none is, by group and then by size."""
+    """Return the components in use, all if none is: first those that serve all groups, then by group and by size."""
     shown = about[about["in_use"]] if about["in_use"].any() else about
-    return np.asarray(shown.sort_values(["group", "share"], ascending=[True, False], kind="stable").index)
+    shown = shown.assign(own=shown["serves"] != "all", name=[_group(row) for _, row in shown.iterrows()])
+    return np.asarray(shown.sort_values(["own", "name", "share"], ascending=[True, True, False], kind="stable").index)
+
+
+def _group(row: pd.Series) -> str:
+    """Return the groups that a component's prior binds it to; if it binds to none, the group with most counts."""
+    return str(row["serves"] or row["group"])
 
 
 def _heading(k: int, row: pd.Series) -> str:
-    group = "" if row["group"] == "" else f" {_short(row['group'], 15)}"
-    return f"{k}{group} · {100 * row['share']:.1f} %"
+    group = _group(row)
+    return f"{k}{' ' if group else ''}{_short(group, 15)} · {100 * row['share']:.1f} %"
 
 
 def _short(name: Any, length: int = LETTERS) -> str:

@@ -59,20 +59,21 @@ def read_genes(adata: Any, layer: str | None, genes: NDArray[np.intp]) -> Any:
     return (scipy.sparse.vstack(parts, format="csr") if scipy.sparse.issparse(parts[0]) else np.concatenate(parts)).T
 
 
-def read_obs(adata: Any, groups: str | None, unlabelled: Any = None) -> Any:
+def read_obs(adata: Any, groups: str | None, unlabelled: Any = None, *, what: str = "groups") -> Any:
     """Return the labels in a column of obs, NaN or None for unlabelled cells; None for no groups.
 
     Args:
         adata: cells × genes.
         groups: the column, or None.
         unlabelled: a label that stands for unlabelled cells, or None.
+        what: the argument that names the column, for errors.
     """
     if groups is None:
         if unlabelled is not None:
             raise ValueError(f"expected groups with unlabelled={unlabelled!r}; got groups=None")
         return None
     if not isinstance(groups, str) or groups not in adata.obs:
-        raise ValueError(f"expected groups to be a column of obs; got {groups!r}, and obs has {_listed(adata.obs)}")
+        raise ValueError(f"expected {what} to be a column of obs; got {groups!r}, and obs has {_listed(adata.obs)}")
     labels = adata.obs[groups].to_numpy(object)
     if unlabelled is not None:
         if unlabelled not in labels:

@@ -18,18 +18,20 @@ from numpy.typing import NDArray
 from .arrays import require_consistent
 from .labels import require_shared
 from .matrix import Matrix, PathLike
-from .tenx import describe_genes, keep_genes
+from .tenx import describe_genes, find_genes
 
 BLOCK = 64  # consecutive samples read at once from a file
 SUFFIXES = (".h5ad", ".h5", ".hdf5", ".zarr")
 
 
 class Rows:
-    """Samples that are rows of a file, dense or in compressed rows, as columns.
+    """Samples that are rows of a file, dense or in compressed rows, as columns; in 10x's layout, genes only.
 
     shape: numbers of features and of samples.
     dtype: the type of the entries.
     block: consecutive samples that should be read together.
+    kept: the rows of features that are genes, in 10x's layout with others; None for all.
+    names: of features in 10x's layout; None in others.
 
     Args:
         stored: a dataset samples × features; or a group with data, indices and indptr, as AnnData and 10x write them.
@@ -40,15 +42,20 @@ class Rows:
     def __init__(self, stored: Any) -> None:
         self.stored = stored
         self.indptr: NDArray[np.int64] | None = None
+        self.kept: NDArray[np.intp] | None = None
+        self.names: list[str] | None = None
         if hasattr(stored, "keys"):
             self.indptr = np.asarray(stored["indptr"][:], np.int64)
             F, N = shape_of(stored)
             self.dtype = stored["data"].dtype
             _check_compressed(stored, self.indptr, N)
+            if is_tenx(stored):
+                self.kept, self.names = find_genes(*_features(stored))
         else:
             N, F = stored.shape
             self.dtype = stored.dtype
-        self.shape = int(F), int(N)
+        self.shape = int(F if self.kept is None else len(self.kept)), int(N)
+        self._stored_features = int(F)
 
     def __getitem__(self, key: tuple[Any, NDArray[np.int64]]) -> Any:
         """Return columns, `X[:, rows]` for increasing rows: an array, or a sparse matrix."""
@@ -67,7 +74,20 @@ class Rows:
         )
         lengths = self.indptr[rows + 1] - self.indptr[rows]
         indptr = np.concatenate([[0], np.cumsum(lengths)])
-        return scipy.sparse.csc_array((values, indices, indptr), shape=(self.shape[0], len(rows)))
+        found = scipy.sparse.csc_array((values, indices, indptr), shape=(self._stored_features, len(rows)))
+        return found if self.kept is None else found[self.kept]
+
+
+def open_hdf5(path: Path, key: str | None = None) -> Matrix:
+    """Open a matrix, samples × features, without loading it: its X is a `Rows`.
+
+    Args:
+        path: as in `read_hdf5`.
+        key: as in `read_hdf5`.
+    """
+    group = open_group(path)
+    rows = Rows(find_matrix(group, key, path))
+    return _named(rows, rows, group, path)
 
 
 def read_hdf5(path: Path, *, key: str | None = None) -> Matrix:
@@ -83,14 +103,21 @@ def read_hdf5(path: Path, *, key: str | None = None) -> Matrix:
             N, F = (int(n) for n in stored.attrs["shape"])
             parts = tuple(stored[name][:] for name in ("data", "indices", "indptr"))
             X: Any = require_consistent(lambda: scipy.sparse.csc_array(parts, shape=(N, F)), path).T
-        else:
-            rows = Rows(stored)
-            X = require_consistent(lambda: rows[:, np.arange(rows.shape[1])], path)
-        if is_tenx(stored):
-            return _tenx(stored, X)
-        features, samples = (names_of(group, axis, n) for axis, n in zip(("var", "obs"), X.shape, strict=True))
-    how = "no names" if features is None and samples is None else "names of features from var, of samples from obs"
-    return Matrix(X, features, samples, f"samples in rows; {how}", lambda column: read_column(path, column))
+            return _named(X, None, group, path)
+        rows = Rows(stored)
+        X = require_consistent(lambda: rows[:, np.arange(rows.shape[1])], path)
+        return _named(X, rows, group, path)
+
+
+def _named(X: Any, rows: Rows | None, group: Any, path: Path) -> Matrix:
+    """Return a matrix with the names that its file has, in AnnData's layout or in 10x's."""
+    if rows is not None and rows.names is not None:
+        samples = [str(name) for name in _text(rows.stored["barcodes"][:]).tolist()]
+        return Matrix(X, rows.names, samples, describe_genes(rows._stored_features - rows.shape[0]))
+    features, samples_or_none = (names_of(group, axis, n) for axis, n in zip(("var", "obs"), X.shape, strict=True))
+    nameless = features is None and samples_or_none is None
+    how = "no names" if nameless else "names of features from var, of samples from obs"
+    return Matrix(X, features, samples_or_none, f"samples in rows; {how}", lambda column: read_column(path, column))
 
 
 def open_group(path: Path) -> Any:
@@ -177,8 +204,10 @@ def is_tenx(stored: Any) -> bool:
 
 
 def shape_of(stored: Any) -> tuple[int, int]:
-    """Return features and samples of a group in compressed rows."""
-    if is_tenx(stored):
+    """Return features and samples of a dataset, or of a group in compressed rows or columns."""
+    if not hasattr(stored, "keys"):
+        N, F = (int(n) for n in stored.shape)
+    elif is_tenx(stored):
         F, N = (int(n) for n in stored["shape"][:])
     else:
         N, F = (int(n) for n in stored.attrs["shape"])
@@ -240,17 +269,13 @@ def _text(values: NDArray[Any]) -> NDArray[Any]:
     return np.asarray([x.decode() if isinstance(x, bytes) else x for x in values.tolist()])
 
 
-def _tenx(stored: Any, X: Any) -> Matrix:
-    """Return a matrix in 10x's layout, of CellRanger 3 and later (features) or 2 (genes), with names."""
+def _features(stored: Any) -> tuple[list[str], list[str], list[str] | None]:
+    """Return identifiers, symbols and types of features in 10x's layout, of CellRanger 3 and later or 2 (no types)."""
     if "features" in stored:
-        ids, names = (_text(stored["features"][name][:]).tolist() for name in ("id", "name"))
-        kinds = _text(stored["features"]["feature_type"][:]).tolist()
-    else:
-        ids, names = (_text(stored[name][:]).tolist() for name in ("genes", "gene_names"))
-        kinds = None
-    X, features, left_out = keep_genes(X, ids, names, kinds)
-    samples = [str(name) for name in _text(stored["barcodes"][:]).tolist()]
-    return Matrix(X, features, samples, describe_genes(left_out))
+        ids, names, kinds = (_text(stored["features"][name][:]).tolist() for name in ("id", "name", "feature_type"))
+        return ids, names, kinds
+    ids, names = (_text(stored[name][:]).tolist() for name in ("genes", "gene_names"))
+    return ids, names, None
 
 
 def _check_compressed(stored: Any, indptr: NDArray[np.int64], num_rows: int) -> None:

@@ -17,7 +17,8 @@ PathLike: TypeAlias = str | os.PathLike[str]
 class Matrix(NamedTuple):
     """A matrix read from a file.
 
-    X: features × samples; NaN where a cell was empty. A sparse matrix of SciPy if the file has one.
+    X: features × samples; NaN where a cell was empty. A sparse matrix of SciPy if the file has one; or an object that
+        reads samples when they are asked for (`gsnmf.streams.open_named`).
     feature_names, sample_names: as the file gives them, else None.
     how: where names came from and what was left out, in words.
     column: a function from the name of a column to one value per sample; None for files without such columns.
@@ -39,7 +40,8 @@ class Matrix(NamedTuple):
         said = f"read {number(F, 'feature')} × {number(N, 'sample')}; {self.how}"
         if scipy.sparse.issparse(self.X):
             return f"{said}; {number(self.X.nnz, 'entry')} stored, all others 0"
-        missing = int(np.isnan(self.X).sum()) if self.X.dtype.kind == "f" else 0
+        loaded = isinstance(self.X, np.ndarray) and not isinstance(self.X, np.memmap)
+        missing = int(np.isnan(self.X).sum()) if loaded and self.X.dtype.kind == "f" else 0
         return said + (f"; {number(missing, 'missing cell')}" if missing else "")
 
 

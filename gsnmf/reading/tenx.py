@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .market import read_sparse_text
 from .matrix import Matrix
@@ -53,11 +54,25 @@ def keep_genes(
         names: symbols.
         kinds: types of features; None if the file does not tell.
     """
+    kept, named = find_genes(ids, names, kinds)
+    return (X, named, 0) if kept is None else (X.tocsr()[kept], named, len(ids) - len(kept))
+
+
+def find_genes(
+    ids: Sequence[str], names: Sequence[str], kinds: Sequence[str] | None
+) -> tuple[NDArray[np.intp] | None, list[str]]:
+    """Return the rows of genes, None if all rows are kept, and their distinct names.
+
+    Args:
+        ids: as in `keep_genes`.
+        names: as in `keep_genes`.
+        kinds: as in `keep_genes`.
+    """
     named = distinct([name or identifier for name, identifier in zip(names, ids, strict=True)])
     if kinds is None or GENES not in kinds or set(kinds) == {GENES}:
-        return X, named, 0
+        return None, named
     kept = np.flatnonzero(np.asarray(kinds) == GENES)
-    return X.tocsr()[kept], [named[row] for row in kept], len(named) - len(kept)
+    return kept, [named[row] for row in kept]
 
 
 def describe_genes(left_out: int) -> str:

@@ -296,6 +296,24 @@ def test_tools_predict_hidden_halves_of_test_samples_only():
     assert log_density(Learned(7 * T, None, V), made) == pytest.approx(expected)  # whatever the scale
 
 
+def test_tools_with_expected_counts_of_their_own_and_rows_that_are_done():
+    import pandas as pd
+    from defaults import Split
+    from tools import FEATURES, Learned, log_density, shown, task, wanted
+
+    rng = np.random.default_rng(0)
+    made = task(Split(rng.poisson(4.0, (6, 5)), np.arange(6) % 2, rng.poisson(4.0, (3, 5)), np.array([0, 1, 0])), 0)
+    T, V = rng.exponential(size=(2, 5)), rng.exponential(size=(3, 2))
+    product = log_density(Learned(T, None, V), made)
+    assert log_density(Learned(None, None, None, expected=3 * V @ T), made) == pytest.approx(product)
+    some = ["scikit-learn LDA", "scikit-learn NMF (KL)"]
+    assert wanted(some, None, pd.DataFrame({"tool": [some[0]]})) == [FEATURES, some[1]]
+    rows = pd.DataFrame({"tool": ["a", "a", "b"], "own": [0.5, 0.7, 0.9], "note": ""})
+    table = shown(rows)
+    assert "0.600 ± 0.100" in table  # of two splits
+    assert "0.900 ±" not in table  # of one
+
+
 @pytest.mark.slow
 def test_streams_beside_full_batches():
     from streaming import Kept, compare, generated

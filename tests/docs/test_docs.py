@@ -68,7 +68,7 @@ def test_functions_that_the_algorithm_names_exist():
         assert callable(found), name
 
 
-@pytest.mark.parametrize("module", ["gsnmf", "gsnmf.model", "gsnmf.inference"])
+@pytest.mark.parametrize("module", ["gsnmf", "gsnmf.anndata", "gsnmf.model", "gsnmf.inference"])
 def test_the_reference_has_all_public_names(module):
     page = Path("docs/api", f"{module.split('.')[-1]}.md").read_text()
     named = re.findall(r"^\.\. auto\w+:: (\w+)$", page, flags=re.MULTILINE)

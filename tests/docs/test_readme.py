@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-README, TOUR = Path("README.md").read_text(), Path("docs/tour.md").read_text()
+README, TOUR, CELLS = (Path(page).read_text() for page in ("README.md", "docs/tour.md", "docs/cells.md"))
 
 
 @pytest.fixture(autouse=True)
@@ -98,6 +98,32 @@ def test_what_pages_show_is_so(page):
         assert names["fit"].converged
         assert names["choice"].rank == 3
         assert names["right"] == 1
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::gsnmf.inference.warning.DeadComponentsWarning")
+def test_the_code_about_cells_runs(tmp_path, monkeypatch):
+    """On 30 cells, 12 genes, with files of the names on the page."""
+    anndata = pytest.importorskip("anndata")
+    rng = np.random.default_rng(0)
+    kind = np.arange(30) % 2
+    counts = rng.poisson(np.where(np.arange(12)[None, :] % 2 == kind[:, None], 9.0, 0.4))
+    counts[:, 11] = 1  # so that undo_log1p finds the unit of every cell
+    cells = anndata.AnnData(np.log1p(counts * 0.5), layers={"counts": counts})
+    cells.var["highly_variable"] = np.arange(12) < 10
+    cells.obs["cell_type"] = ["Unknown" if n == 0 else f"type {k}" for n, k in enumerate(kind)]
+    monkeypatch.chdir(tmp_path)
+    cells.write_h5ad("cells.h5ad")
+    cells[:, ::-1].write_h5ad("new_cells.h5ad")
+    names: dict = {}
+    for block in blocks(CELLS):
+        exec(compile(block, "cells.md", "exec"), names)
+    again = anndata.read_h5ad("cells_with_factors.h5ad")
+    assert again.obs["gsnmf_group"].astype(str).iloc[0] == "type 0"
+    np.testing.assert_array_equal(names["adata"].layers["counts"], counts)
+    assert (names["new_cells"].obs["gsnmf_group"].astype(str) == [f"type {k}" for k in kind]).all()
+    assert len(names["genes"]) == 10 * again.obsm["X_gsnmf"].shape[1]
+    assert "<html" in Path("cells.html").read_text()
 
 
 def test_the_readme_is_short():

@@ -7,11 +7,15 @@ import pytest
 import scipy.sparse
 
 from gsnmf import GroupSparseNMF
-from gsnmf.anndata import factorize, project, top_features
+from gsnmf.anndata import data_of, factorize, project, top_features
 from gsnmf.inference import cavi, fold_in, linear_response
 from gsnmf.model import as_data
 
 ad = pytest.importorskip("anndata")
+if pd.__version__ >= "3":
+    pytest.skip(
+        "anndata needs pandas below 3: it could be installed here, but writes no names", allow_module_level=True
+    )
 F, N = 12, 40
 KIND = np.arange(N) % 2
 COUNTS = np.random.default_rng(0).poisson(np.where(np.arange(F)[None, :] % 2 == KIND[:, None], 9.0, 0.4))
@@ -53,6 +57,18 @@ def test_the_fit_is_the_estimator_s(fitted):
     model = GroupSparseNMF(per_class=1, max_iter=60, n_restarts=1, predict_by="nearest", random_state=0)
     model.fit(scipy.sparse.csr_array(COUNTS[:, HIGH].astype(float)), np.where(KIND, "T cell", "B cell"))
     np.testing.assert_allclose(fit.posterior.T.mean, model.posterior_.T.mean, rtol=1e-6)
+
+
+def test_the_data_of_a_fit_come_back(fitted):
+    adata, fit = fitted
+    data = data_of(adata)
+    assert data.names.feature.tolist() == adata.var_names[HIGH].tolist()
+    assert data.names.group.tolist() == ["B cell", "T cell"]
+    go_on = {"priors": fit.priors, "start": fit, "max_steps": 1, "tol": None}
+    assert data.X.nnz == np.count_nonzero(COUNTS[:, HIGH])
+    np.testing.assert_allclose(cavi.run(data, **go_on).elbo[-1], fit.elbo[-1], rtol=1e-3)  # one sweep more, of 60
+    with pytest.raises(ValueError, match="got none by the key 'other'"):
+        data_of(adata, "other")
 
 
 def test_subsets_and_files_keep_the_result(fitted, tmp_path):
@@ -171,7 +187,7 @@ def test_without_groups():
         ({"mask_var": [True]}, r"expected mask_var to be 12 booleans, some of them true; got bool of shape \(1,\)"),
         ({"unlabelled": "?"}, r"expected unlabelled to be a label in obs\['cell_type'\]; got '\?'"),
         ({"groups": None, "unlabelled": "?"}, r"expected groups with unlabelled='\?'; got groups=None"),
-        ({"batch": "plate"}, "expected groups to be a column of obs; got 'plate', and obs has cell_type"),
+        ({"batch": "plate"}, "expected batch to be a column of obs; got 'plate', and obs has cell_type"),
         (
             {"batch": "plate", "rank": 3},
             "expected groups and no rank with batch='plate'; got groups='cell_type', rank=3",
@@ -188,3 +204,29 @@ def test_what_is_not_an_anndata():
         factorize("cells.h5ad")
     with pytest.raises(ValueError, match="in uns and varm; got none by the key 'gsnmf'"):
         top_features(cells())
+
+
+@pytest.mark.filterwarnings("ignore:Writing zarr v2 data")
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_zarr_folders_keep_the_result(fitted, tmp_path):
+    """Their strings are of another kind than those of h5ad files."""
+    pytest.importorskip("zarr")
+    adata, _ = fitted
+    adata.write_zarr(tmp_path / "cells.zarr")
+    again, new = ad.read_zarr(tmp_path / "cells.zarr"), cells()
+    pd.testing.assert_frame_equal(top_features(again, 2), top_features(adata, 2))
+    project(new, again)
+    assert new.obs["gsnmf_group"].astype(str).tolist() == np.where(KIND, "T cell", "B cell").tolist()
+
+
+def test_a_batch_that_tells_nothing(monkeypatch):
+    monkeypatch.setattr(cavi, "run", lambda *given, **options: pytest.fail("work began"))
+    adata = cells()
+    with pytest.raises(ValueError, match="expected batch to be another column than groups; got 'cell_type' for both"):
+        factorize(adata, batch="cell_type")
+    adata.obs["plate"] = "p"
+    with (
+        pytest.warns(UserWarning, match="has one value only"),
+        pytest.raises(pytest.fail.Exception, match="work began"),
+    ):
+        factorize(adata, batch="plate")

@@ -71,6 +71,8 @@ def test_two_processes_give_the_fit_of_one(
         assert main([*FIT, "--out", "one", *options]) == 0  # in this process, while the two begin
     said = [process.communicate(timeout=600) for process in ran]
     assert [process.returncode for process in ran] == [0, 0], said
+    read = "samples; no names; 101 samples in all 2 processes"
+    assert [text.count(read) for _, text in said] == [1, 0]  # process 0 speaks for all
     two, one = (load_fit(files / name).fit for name in ("two", "one"))
     np.testing.assert_allclose(two.elbo[-1], one.elbo[-1], rtol=bound)
     np.testing.assert_allclose(two.posterior.T.mean, one.posterior.T.mean, rtol=of_T)
@@ -173,6 +175,7 @@ def test_options_of_processes(files: Path, capsys: pytest.CaptureFixture[str]):
         (("--distributed", "--coordinator", "here", "--processes", "2", "--process", "0"), "as HOST:PORT; got 'here'"),
         (("--distributed", "--coordinator", "a:1", "--processes", "2", "--process", "2"), "from 0 to 1; got 2"),
         (("--checkpoint-every", "-1"), "expected --checkpoint-every to be a number of seconds; got -1.0"),
+        (("--distributed", "--text", "body"), "expected no --text with --distributed"),
         (("--distributed", "--heartbeat", "0"), "expected --heartbeat to be at least 1 second; got 0"),
     ]:
         assert main([*fit, *words]) == 2
@@ -186,7 +189,7 @@ def test_parts_are_the_samples_of_each_process(tmp_path: Path, name: str, monkey
     X = np.arange(22.0).reshape(2, 11) % 5
     write_all(tmp_path, X)
     if name in ("X.npy", "X.npz", "columns.npz", "X.h5ad", "parts", "sparse"):
-        monkeypatch.setattr(parts, "read_matrix", lambda path: pytest.fail(f"{path} was read as a whole"))
+        monkeypatch.setattr(parts, "read_matrix", lambda path, **_: pytest.fail(f"{path} was read as a whole"))
     found = [read_part(tmp_path / name, n, 3) for n in range(3)]
     dense = [part.matrix.X.toarray() if scipy.sparse.issparse(part.matrix.X) else part.matrix.X for part in found]
     np.testing.assert_array_equal(np.concatenate(dense, axis=1), X)

@@ -159,6 +159,17 @@ def test_the_picture(tmp_path, monkeypatch):
     assert "features.png" not in {path.name for path in save_figures(tmp_path, fit, as_data(data.X, ["x", "y"] * 3))}
 
 
+def test_headings_name_what_a_component_serves():
+    """Not the group with most counts, which a common component has as well; without a binding prior, that one."""
+    fit, data = made()
+    headings = [text.get_text() for text in plot_top_features(fit, data, 1).texts if "%" in text.get_text()]
+    assert [heading.partition(" ·")[0] for heading in headings] == ["0 all", "1 x", "2 y"]
+    q = fit.posterior._replace(lam=None, V=Gamma(np.ones((K, N)) + np.eye(K, N), np.ones((K, N))))
+    free = fit._replace(posterior=q, priors=Priors(Gamma(1.0, 5.0), Gamma(1.0, 1.0)))
+    headings = [text.get_text() for text in plot_top_features(free, data, 1).texts if "%" in text.get_text()]
+    assert sorted(heading.partition(" ·")[0] for heading in headings) == ["0 x", "1 y", "2 x"]
+
+
 def test_a_stream_has_features_but_no_samples():
     """It keeps no coefficients: components count equally."""
     fit, data = made()

@@ -59,3 +59,34 @@ def test_headers_state_what_files_hold(tmp_path: Path):
     assert read_header(tmp_path / "bad.npz") is None
     assert read_header(tmp_path / "none.csv") is None
     assert memory.plan_file(tmp_path / "s.npz", 2).kind == "sparse"  # type: ignore[union-attr]  # it is not None
+
+
+def test_headers_of_hdf5_are_of_the_matrix_that_is_read(tmp_path: Path):
+    """AnnData's rows and columns, 10x's layout, and the place that --key names."""
+    X = scipy.sparse.csr_array(np.arange(6, dtype=np.float32).reshape(3, 2))  # samples × features
+    with h5py.File(tmp_path / "a.h5ad", "w") as file:
+        for name, some in (("X", X), ("layers/columns", X.tocsc())):
+            for part in ("data", "indices", "indptr"):
+                file[f"{name}/{part}"] = getattr(some, part)
+            file[name].attrs["encoding-type"], file[name].attrs["shape"] = f"{some.format}_matrix", X.shape
+        file["layers/dense"], file["obs/_index"] = X.toarray().astype(np.int16), [b"a", b"b", b"c"]
+    with h5py.File(tmp_path / "b.h5", "w") as file:
+        for part in ("data", "indices", "indptr"):
+            file[f"matrix/{part}"] = getattr(X, part)
+        file["matrix/shape"], file["matrix/barcodes"] = (2, 3), [b"a", b"b", b"c"]
+    assert read_header(tmp_path / "a.h5ad") == read_header(tmp_path / "b.h5") == Header((2, 3), 4, 5)
+    assert read_header(tmp_path / "a.h5ad", "layers/columns") == Header((2, 3), 4, 5)
+    assert read_header(tmp_path / "a.h5ad", "layers/dense") == Header((2, 3), 2)
+    assert read_header(tmp_path / "a.h5ad", "layers/none") is None
+
+
+def test_the_matrix_that_key_names_is_refused_by_its_header(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    with h5py.File(tmp_path / "a.h5ad", "w") as file:
+        file["X"], file["layers/large"] = np.ones((1, 1)), np.ones((300, 400))
+    monkeypatch.setattr(memory, "available", lambda: 10**6)
+    fit = ["fit", str(tmp_path / "a.h5ad"), "--rank", "1", "--out", str(tmp_path / "fit"), "--key", "layers/large"]
+    monkeypatch.setattr("gsnmf.reading.read_matrix", None)  # nothing is read
+    assert main(fit) == 2
+    assert "dense X of 400 × 300" in capsys.readouterr().err

@@ -14,10 +14,12 @@ from gsnmf import load_data, report
 from gsnmf.cli import main
 from gsnmf.inference import to_arviz
 from gsnmf.model import as_data
+from gsnmf.parts import read_part
 from gsnmf.reading import read_labels, read_matrix
 from gsnmf.reading.counts import counts_advice, undo_log1p
 from gsnmf.reading.tenx import distinct
 from gsnmf.saving import load_fit
+from gsnmf.streams import open_named
 
 F, N = 6, 9
 GROUPS = np.arange(N) % 3
@@ -67,14 +69,15 @@ def write_tenx(folder, packed=False, extra=0):
     return folder
 
 
-def write_tenx_h5(path):
-    """One file by CellRanger 3: features × barcodes in compressed columns."""
-    columns = scipy.sparse.csc_array(X)
+def write_tenx_h5(path, extra=0):
+    """One file by CellRanger 3: features × barcodes in compressed columns, with `extra` antibodies before the genes."""
+    columns = scipy.sparse.csc_array(np.vstack([np.ones((extra, N), int), X]))
+    ids, kinds = [f"ab{n}" for n in range(extra)] + GENES, ["Antibody Capture"] * extra + ["Gene Expression"] * F
     with h5py.File(path, "w") as file:
         for name in ("data", "indices", "indptr"):
             file[f"matrix/{name}"] = getattr(columns, name)
-        file["matrix/shape"], file["matrix/barcodes"] = X.shape, [name.encode() for name in CELLS]
-        for name, values in (("id", GENES), ("name", GENES), ("feature_type", ["Gene Expression"] * F)):
+        file["matrix/shape"], file["matrix/barcodes"] = columns.shape, [name.encode() for name in CELLS]
+        for name, values in (("id", ids), ("name", ids), ("feature_type", kinds)):
             file[f"matrix/features/{name}"] = [value.encode() for value in values]
     return path
 
@@ -105,8 +108,18 @@ def test_tenx_leaves_out_what_is_not_a_gene(tmp_path):
     assert "2 features other than genes left out" in matrix.describe()
 
 
-def test_tenx_h5(tmp_path):
-    require_whole(read_matrix(write_tenx_h5(tmp_path / "cells.h5")))
+@pytest.mark.parametrize("extra", [0, 2])
+def test_tenx_h5_as_a_whole_in_batches_and_in_parts(tmp_path, extra):
+    path = write_tenx_h5(tmp_path / "cells.h5", extra)
+    require_whole(read_matrix(path))
+    opened = open_named(path)
+    assert opened.X.shape == X.shape
+    require_whole(opened._replace(X=opened.X[:, np.arange(N)]))
+    assert ("2 features other than genes left out" in opened.describe()) == (extra == 2)
+    parts = [read_part(path, n, 2).matrix for n in range(2)]
+    np.testing.assert_array_equal(np.hstack([part.X.toarray() for part in parts]), X)
+    assert [name for part in parts for name in part.sample_names] == CELLS
+    assert parts[0].feature_names == GENES
 
 
 def test_gene_symbols_become_distinct_even_if_the_new_name_is_taken():

@@ -9,7 +9,7 @@ from estimators import nearest_neighbour
 from gsnmf.cli import main
 from gsnmf.model import as_data, default_priors
 from gsnmf.saving import load_fit
-from gsnmf.streams import Rows, open_matrix, read_column, read_names, sampled_priors
+from gsnmf.streams import Rows, open_matrix, open_named, read_column, sampled_priors
 
 F, N = 6, 40
 GROUPS = np.arange(N) % 2
@@ -69,7 +69,8 @@ def test_labels_and_names_of_files(cells):
     assert labels[3] is None
     assert labels[:3].tolist() == ["left", "right", "left"]
     np.testing.assert_array_equal(read_column(cells, "number"), GROUPS)
-    assert read_names(cells, F) == [f"g{n}" for n in range(F)]
+    for key in (None, "layers/dense"):
+        assert open_named(cells, key).feature_names == [f"g{n}" for n in range(F)]
 
 
 def test_files_that_cannot_be_opened(cells, tmp_path):
@@ -145,12 +146,24 @@ def test_the_command_resumes(cells, tmp_path, capsys):
     assert main([*options, "--passes", "2", "--out", str(tmp_path / "both.npz")]) == 0
     assert main([*options, "--passes", "1", "--out", str(tmp_path / "one.npz")]) == 0
     assert main([*options, "--passes", "2", "--resume", "--out", str(tmp_path / "one.npz")]) == 0
-    assert "40" in capsys.readouterr().out
+    said = capsys.readouterr()
+    assert "40" in said.out
+    line = f"gsnmf: read {F} features × {N} samples; samples in rows; names of features from var"
+    assert said.err.count(line) == 3
+    assert "warning" not in said.err
     both, resumed = (load_fit(tmp_path / name) for name in ("both.npz", "one.npz"))
     assert both.fit.num_steps == resumed.fit.num_steps
     np.testing.assert_array_equal(both.fit.posterior.T.a, resumed.fit.posterior.T.a)
     np.testing.assert_array_equal(both.fit.stream.groups, [40, 40])
     assert both.names.feature.tolist()[:2] == ["g0", "g1"]
+
+
+def test_a_stream_of_values_that_are_not_counts_says_so(cells, tmp_path, capsys):
+    with h5py.File(cells, "a") as file:
+        file["layers/log"] = np.log1p(X.T)
+    options = ["--stream", "--key", "layers/log", "--rank", "2", "--passes", "0", "--out", str(tmp_path / "o")]
+    assert main(["fit", str(cells), *options]) == 2  # for the passes
+    assert "warning: expected counts; got values that are not whole numbers" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
