@@ -14,7 +14,7 @@ from numpyro.infer import MCMC
 from scipy.stats import poisson
 
 from gsnmf import cli
-from gsnmf.crosscheck import invariants
+from gsnmf.crosscheck import algorithms, invariants
 from gsnmf.crosscheck import plots as crosscheck_plots
 from gsnmf.crosscheck import report as crosscheck_report
 from gsnmf.crosscheck import run as crosscheck
@@ -316,7 +316,7 @@ def test_pictures_draw_on_the_axes_given():
 @pytest.mark.slow
 def test_command(tmp_path, monkeypatch, capsys):
     """The default problem with too few draws, which it has to say; cheaper in what other tests look at."""
-    monkeypatch.setattr(crosscheck, "GRADIENT_STEPS", 200)
+    monkeypatch.setattr(algorithms, "GRADIENT_STEPS", 200)
     monkeypatch.setattr(crosscheck, "psis", lambda *_, **__: 1.5)
     monkeypatch.setattr(mcmc, "run_nuts", functools.partial(mcmc.run_nuts, max_tree_depth=4, chain_method="sequential"))
     out = ["--out", str(tmp_path / "new"), "--seed", "1"]
@@ -379,8 +379,8 @@ def test_fractions_leave_four(tmp_path, monkeypatch, capsys):
     refined = fit._replace(bound="collapsed")
     ready = {"CAVI": fit, "refined": refined, "SVI": fit._replace(bound="collapsed"), "NUTS": Ran(fit.posterior, 2, 50)}
     monkeypatch.setattr(crosscheck, "psis", lambda *_, **__: 0.6)
-    monkeypatch.setattr(crosscheck, "_run", lambda name, *_: ready[name])
-    monkeypatch.setattr(crosscheck, "corrected_draws", lambda *_: Corrected(None, note="no room"))
+    monkeypatch.setattr(algorithms, "_run", lambda name, *_: ready[name])
+    monkeypatch.setattr(algorithms, "corrected_draws", lambda *_: Corrected(None, note="no room"))
     crosscheck.run_crosscheck(tmp_path, (results.DATA, results.PRIORS, results.K), draws=50, chains=2)
     captured = capsys.readouterr()
     assert "X has fractions, which Gibbs cannot allocate" in captured.err
