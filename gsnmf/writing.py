@@ -64,7 +64,7 @@ def named(file: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise type(error)(error.errno, f"{file} could not be written: {error.strerror}") from None
+        raise OSError(error.errno, f"{file} could not be written: {error.strerror or error}") from None
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -39,6 +40,7 @@ __all__ = [
     "Labelling", "Learn", "Moments", "Snapshot", "State", "bound", "init", "labelling", "learn", "paper_bound",
     "paper_bound_gap", "refine", "run", "run_many", "start", "start_at_shape", "step", "stream", "stream_bound",
 ]  # fmt: skip
+LOG = logging.getLogger("gsnmf")
 
 
 class Beginning(NamedTuple):
@@ -122,6 +124,7 @@ def _begin(
 
 def _warm(problem: Problem, data: Data, priors: Priors, how: Beginning, labels: Labelling) -> Posterior:
     """Return a fit to the labelled samples, and the unlabelled ones folded in under it."""
+    LOG.info("warm start: the labelled samples are fitted first, then the %s others are added", data.num_unlabelled)
     some, part = labelled(data), problem.with_data(labelled(problem.data))
     alone = how._replace(init=str(labels.warm_start), labels=None)
     with quiet():  # a start need not have converged, and the run itself will warn of unused components
@@ -230,6 +233,7 @@ def run(
     if resume is not None:  # the values of a start are of no use, only its shapes
         begun = Start(np.ones((data.num_features, problem.rank)), np.ones((problem.rank, data.num_samples)))
         labels = (labelling() if labels is None else labels)._replace(annealing=0)
+    LOG.info("JAX compiles the first sweeps of each shape and set of options, which takes seconds")
     seen, state = _begin(problem, data, priors, Beginning(key, begun, init, lam_start, labels))
     state, hyper = _with_ties(problem, seen, state, learn), problem.priors
     del problem  # sweeps read X in their own layout: the copy in the problem is no longer needed

@@ -7,6 +7,7 @@ import itertools
 import os
 import shlex
 import sys
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -212,9 +213,13 @@ def _work(arguments: argparse.Namespace, plan: Plan, methods: list[tuple[str, di
     try:
         with _cluster(arguments.scheduler) if arguments.backend == "dask" else nullcontext():
             return run(problem, plan, methods, path, jobs=jobs, backend=arguments.backend, command=said), path
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, BrokenProcessPool) as error:
         done = len(read(path)) if path.exists() else 0
-        raise Interrupted(f"{path} has {done} folds; the same command resumes from there") from None
+        said = f"{path} has {done} folds; the same command resumes from there"
+        if isinstance(error, KeyboardInterrupt):
+            raise Interrupted(said) from None
+        lost = "a worker process was ended by the system, perhaps for want of memory (--jobs sets their number)"
+        raise ChildProcessError(f"{lost}; {said}") from None
 
 
 def _said(words: list[str]) -> str:

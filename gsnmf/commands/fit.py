@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .inputs import FILES, announce
+from .inputs import FILES, announce, said
 from .options import (
     add_problem,
     add_run,
@@ -145,8 +145,8 @@ def _fit_and_save(arguments: argparse.Namespace, npz: Path, checkpoint: Path) ->
     bare = arguments.without_data or arguments.distributed
     save_fit(npz, fit, fit.priors or priors, data.names if bare else data, image_shape=shape, seconds=seconds)
     if interrupted:
-        said = f"saved in {npz}; the same command goes on from there"
-        print(f"gsnmf: interrupted after sweep {fit.num_steps}; {said}", file=sys.stderr)
+        where = f"saved in {npz}; the same command goes on from there"
+        print(f"gsnmf: interrupted after sweep {fit.num_steps}; {where}", file=sys.stderr)
         return 130
     checkpoint.unlink(missing_ok=True)  # not before the fit is saved
     print(_table(data, fit, seconds))
@@ -189,7 +189,8 @@ def _run(arguments: argparse.Namespace, data: Data, priors: Priors, rank: int, f
     resume = kept.load()
     if resume is not None and first_process:
         print(f"gsnmf: goes on from sweep {resume.num_steps} of {file}", file=sys.stderr)
-    with tqdm(total=options["max_steps"], unit="sweep", disable=None) as progress, quiet():  # the table says the same
+    bar = tqdm(total=options["max_steps"], unit="sweep", disable=None)
+    with said(first_process), bar as progress, quiet():  # the table has what warnings would say
 
         def checkpoint(fit: Fit) -> None:
             last[:] = [fit]

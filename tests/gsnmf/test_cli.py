@@ -15,6 +15,8 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from gsnmf import GroupSparseNMF, __version__, choose_rank, cli
+from gsnmf.commands.demo import PICTURES
+from gsnmf.commands.outputs import is_own
 from gsnmf.demo import digits as demo
 from gsnmf.demo import unlabelled as demo_labels
 from gsnmf.inference import cavi, native
@@ -314,7 +316,8 @@ def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     printed = capsys.readouterr().out
     assert all(word in printed for word in ("label-driven groups", "without labels", "mean of 3", "bound", "seconds"))
     names = {"bound", "coefficients", "dictionary", "hinton_lambda", "hinton_v"}
-    assert {path.stem for path in (tmp_path / "d").iterdir()} == names
+    assert {path.stem for path in (tmp_path / "d").iterdir()} == names == set(PICTURES[0])
+    assert all(map(is_own, (tmp_path / "d").iterdir()))
 
 
 def test_demo_with_part_of_the_labels(
@@ -334,7 +337,7 @@ def test_demo_with_part_of_the_labels(
     printed = capsys.readouterr().out
     assert all(f"{name} " in printed for name in (demo_labels.NEIGHBOUR, demo_labels.PARTLY, demo_labels.ALL))
     assert all(word in printed for word in ("30% of them with labels", "hidden", "ECE", "Brier", "2 random splits"))
-    assert {path.stem for path in (tmp_path / "d").iterdir()} == {"dictionary", "reliability"}
+    assert {path.stem for path in (tmp_path / "d").iterdir()} == {"dictionary", "reliability"} == set(PICTURES[1])
 
 
 def test_the_demo_hides_the_same_share_of_every_digit() -> None:

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from killing import checksums
+
+from gsnmf import cli
+from gsnmf.experiments import protocol
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = {
-    "fit": "fit x.npy --rank 3 --out fit --max-steps 4000 --tol 0 --checkpoint-every 0",
+    "fit": "fit x.npy --rank 3 --out fit --max-steps 30000 --tol 0 --checkpoint-every 0",
     "reproduce": "reproduce digits --quick --backend sequential --out rows.jsonl",
     "choose": "choose x.npy --ranks 1:4 --splits 2 --restarts 1 --max-steps 100 --out .",
 }
@@ -42,3 +49,80 @@ def test_a_command_killed_at_random_moments_goes_on_to_the_same_files(command: s
     resumed = sum("goes on from" in trial["said"] for trial in trials)
     print(f"{command}: {alone['seconds']:.1f} s, {resumed} of {len(trials)} resumed")
     assert resumed >= 5
+
+
+@pytest.mark.slow
+def test_a_killed_worker_is_named_and_the_same_command_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, died = tmp_path / "rows.jsonl", str(tmp_path / "died")
+
+    def dying(X: Any, labels: Any, task: Any) -> Any:  # sent to the worker by value
+        import os
+        import signal
+
+        from gsnmf.experiments.protocol import run_fold
+
+        if task["fold"] == 1 and not os.path.exists(died):
+            open(died, "w").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return run_fold(X, labels, task)
+
+    monkeypatch.setattr(protocol, "run_fold", dying)
+    words = ["reproduce", "digits", "--quick", "--folds", "3", "--methods", "pca", "--jobs", "1", "--out", str(path)]
+    assert cli.main(words) == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith("gsnmf: error: a worker process was ended by the system, perhaps for want of memory")
+    assert said.endswith(f"{path} has 1 folds; the same command resumes from there")
+    assert cli.main(words) == 0
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [row["fold"] for row in rows if "fold" in row] == [0, 1, 2]
+    assert Path(died).exists()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
+    """A function that mounts a disk of some size, or changes its size."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    made: list[bool] = []
+
+    def mount(size: str) -> Path:
+        options = ["-o", f"remount,size={size}"] if made else ["-t", "tmpfs", "-o", f"size={size}"]
+        try:
+            ran = subprocess.run(["mount", *options, "tmpfs", str(folder)], capture_output=True, check=False)
+        except FileNotFoundError:
+            pytest.skip("no mount on this system")
+        if ran.returncode:
+            pytest.skip("only root mounts disks")
+        made.append(True)
+        return folder
+
+    yield mount
+    if made:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_full_disk_ends_a_command_with_one_line_and_the_same_command_goes_on(
+    command: str, tmp_path: Path, small_disk: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).poisson(5.0, (12, 15)))
+    words = COMMANDS[command].replace("30000", "300").replace("x.npy", str(tmp_path / "x.npy")).split()
+    words += ["--methods", "pca"] if command == "reproduce" else []
+    disk, alone = small_disk("12k"), tmp_path / "alone"
+    filler = disk / "filler"
+    filler.write_bytes(bytes({"fit": 4096, "reproduce": 8192, "choose": 8192}[command]))
+    monkeypatch.chdir(disk)
+    assert cli.main(words) == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert re.fullmatch(r"gsnmf: error: \[Errno 28\] .* could not be written: No space left on device", said)
+    small_disk("4m")
+    assert cli.main(words) == 0
+    filler.unlink()
+    alone.mkdir()
+    monkeypatch.chdir(alone)
+    assert cli.main(words) == 0
+    assert checksums(disk) == checksums(alone)
+    monkeypatch.chdir(tmp_path)
