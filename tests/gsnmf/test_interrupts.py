@@ -78,6 +78,22 @@ def test_an_interrupted_fit_goes_on_to_the_same_bits(
     assert not list(tmp_path.glob("*checkpoint*"))
 
 
+def test_a_fit_that_cannot_be_saved_keeps_its_checkpoint(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    words += ["--max-steps", "90", "--tol", "0", "--checkpoint-every", "0"]
+    with monkeypatch.context() as patched:
+        patched.setattr("gsnmf.saving.save_fit", full)
+        assert cli.main(words) == 2
+    assert capsys.readouterr().err.endswith("gsnmf: error: [Errno 28] No space left on device\n")
+    assert [path.name for path in tmp_path.glob("fit*")] == ["fit.checkpoint.npz"]
+    assert cli.main(words) == 0
+    assert "goes on from sweep" in capsys.readouterr().err
+
+
 def test_a_first_fit_says_what_it_waits_for(
     words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
