@@ -117,8 +117,8 @@ def _begin(
     else:
         means = fill(begun, data, priors, problem.rank, how.key, how.init, how.lam_start)
         m = first_moments(means, problem.data, seen.labels)
-    zero = jnp.zeros((), problem.dtype)
-    state = State(m, _placeholder(seen, problem.priors, m), None, zero, zero, zero - 1)
+    zero, before = (jax.device_put(np.asarray(x, problem.dtype)) for x in (0, -1))
+    state = State(m, _placeholder(seen, problem.priors, m), None, zero, zero, before)
     return seen, anneal(seen, problem.priors, state, labels.annealing) if labels.annealing else state
 
 
