@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -62,23 +64,36 @@ def load_fit(path: PathLike) -> Saved:
         path: with or without .npz.
     """
     npz, text = pair(path)
+    left = sorted(text.parent.glob(f".{glob.escape(text.name)}.*.tmp"))  # by a process killed between the two files
     for file in (npz, text):
-        if not file.is_file():
+        if not file.is_file() and not (left and file == text):
             raise ValueError(f"expected a saved fit in {npz} and {text.name}; got no file {file}")
-    description, content = _read_description(text), npz.read_bytes()
-    if description["format_version"] < 6:
-        own, stored = hashlib.sha256(content).hexdigest(), description.get("sha256_of_npz")
-    else:
-        own, stored = _checksum(content, description), description.get("sha256")
-    if own != stored:
+    content = npz.read_bytes()
+    description = _read_description(text if text.is_file() else left[0])
+    if not _belongs(content, description):
+        description = next((d for d in map(_readable, left) if d and _belongs(content, d)), description)
+    if not _belongs(content, description):
         raise ValueError(
-            f"expected {npz} and {text.name} as they were saved; got contents with SHA-256 {own[:12]}…: one of them "
-            "is from another fit, was edited or is damaged"
+            f"expected {npz} and {text.name} as they were saved; got contents with SHA-256 "
+            f"{_checksum(content, description)[:12]}…: one of them is from another fit, was edited or is damaged"
         )
     try:
         return unpack(content, description)
     except WRONG as error:
         raise ValueError(f"expected {text} to describe the arrays of {npz.name}; got {error!r}") from None
+
+
+def _belongs(content: bytes, description: dict[str, Any]) -> bool:
+    """Return whether the checksum in a description is that of these arrays and of itself."""
+    if description["format_version"] < 6:
+        return bool(hashlib.sha256(content).hexdigest() == description.get("sha256_of_npz"))
+    return _checksum(content, description) == description.get("sha256")
+
+
+def _readable(text: Path) -> dict[str, Any] | None:
+    with suppress(ValueError, OSError):
+        return _read_description(text)
+    return None
 
 
 def _read_description(text: Path) -> dict[str, Any]:
