@@ -213,7 +213,9 @@ def _work(arguments: argparse.Namespace, plan: Plan, methods: list[tuple[str, di
     try:
         with _cluster(arguments.scheduler) if arguments.backend == "dask" else nullcontext():
             return run(problem, plan, methods, path, jobs=jobs, backend=arguments.backend, command=said), path
-    except (KeyboardInterrupt, BrokenProcessPool) as error:
+    except (KeyboardInterrupt, Exception) as error:
+        if not (isinstance(error, (KeyboardInterrupt, BrokenProcessPool)) or type(error).__name__ == "KilledWorker"):
+            raise  # the last one is Dask's
         done = len(read(path)) if path.exists() else 0
         said = f"{path} has {done} folds; the same command resumes from there"
         if isinstance(error, KeyboardInterrupt):

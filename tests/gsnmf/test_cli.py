@@ -230,6 +230,25 @@ def test_errors_are_one_line(
     assert not list(folder.glob("f.*"))
 
 
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (MemoryError(), "an allocation failed"),
+        (MemoryError("Unable to allocate\n9 TiB"), "Unable to allocate 9 TiB"),
+        (RuntimeError("RESOURCE_EXHAUSTED: out"), "RESOURCE_EXHAUSTED: out"),
+    ],
+)
+def test_too_little_memory_is_one_line(
+    matrix: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception, said: str
+) -> None:
+    def fail(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr("gsnmf.commands.fit.read_problem", fail)
+    assert cli.main(["fit", str(matrix), "--rank", "2", "--out", str(matrix.parent / "f")]) == 2
+    assert capsys.readouterr().err == f"gsnmf: error: expected enough memory for this command; got: {said}\n"
+
+
 def test_an_unusable_out_is_noticed_before_the_input_is_read(matrix: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (matrix.parent / "taken.npz").mkdir()
     assert cli.main(["fit", "no.csv", "--rank", "2", "--out", str(matrix.parent / "taken")]) == 2
