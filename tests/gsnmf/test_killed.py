@@ -20,7 +20,7 @@ from gsnmf.experiments import protocol
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = {
-    "fit": "fit x.npy --rank 3 --out fit --max-steps 30000 --tol 0 --checkpoint-every 0",
+    "fit": "fit x.npy --rank 6 --out fit --max-steps 10000 --tol 0 --checkpoint-every 0",
     "reproduce": "reproduce digits --quick --backend sequential --out rows.jsonl",
     "choose": "choose x.npy --ranks 1:4 --splits 2 --restarts 1 --max-steps 100 --out .",
 }
@@ -34,11 +34,13 @@ def test_a_command_killed_at_random_moments_goes_on_to_the_same_files(command: s
     """20 moments, uniform over the time that the command takes; some are before the first checkpoint."""
     given = tmp_path / "given"
     given.mkdir()
-    np.save(given / "x.npy", np.random.default_rng(0).poisson(5.0, (12, 15)))
+    shape = (50, 60) if command == "fit" else (12, 15)
+    np.save(given / "x.npy", np.random.default_rng(0).poisson(5.0, shape))
     what = {"folder": str(given), "words": COMMANDS[command].split(), "kills": 20, "seed": 1}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_ENABLE_X64": "1"}  # single precision soon stands still
     ran = subprocess.run(
         [sys.executable, "tests/killing.py", json.dumps(what)], cwd=ROOT, capture_output=True, text=True, check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env=environment,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr
     alone, *trials = json.loads(ran.stdout.splitlines()[-1])
@@ -109,7 +111,7 @@ def test_a_full_disk_ends_a_command_with_one_line_and_the_same_command_goes_on(
     command: str, tmp_path: Path, small_disk: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     np.save(tmp_path / "x.npy", np.random.default_rng(0).poisson(5.0, (12, 15)))
-    words = COMMANDS[command].replace("30000", "300").replace("x.npy", str(tmp_path / "x.npy")).split()
+    words = COMMANDS[command].replace("10000", "300").replace("x.npy", str(tmp_path / "x.npy")).split()
     words += ["--methods", "pca"] if command == "reproduce" else []
     disk, alone = small_disk("12k"), tmp_path / "alone"
     filler = disk / "filler"
