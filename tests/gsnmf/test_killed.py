@@ -21,7 +21,7 @@ from gsnmf.experiments import protocol
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = {
     "fit": "fit x.npy --rank 6 --out fit --max-steps 10000 --tol 0 --checkpoint-every 0",
-    "reproduce": "reproduce digits --quick --backend sequential --out rows.jsonl",
+    "reproduce": "reproduce digits --quick --restarts 1 --methods pca nmf_gs --backend sequential --out rows.jsonl",
     "choose": "choose x.npy --ranks 1:4 --splits 2 --restarts 1 --max-steps 100 --out .",
 }
 FILES = {"fit": {"fit.npz", "fit.json"}, "reproduce": {"rows.jsonl"}, "choose": {"ranks.csv", "ranks.png"}}
