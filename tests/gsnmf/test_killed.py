@@ -115,7 +115,7 @@ def test_a_full_disk_ends_a_command_with_one_line_and_the_same_command_goes_on(
     words += ["--methods", "pca"] if command == "reproduce" else []
     disk, alone = small_disk("12k"), tmp_path / "alone"
     filler = disk / "filler"
-    filler.write_bytes(bytes({"fit": 4096, "reproduce": 8192, "choose": 8192}[command]))
+    filler.write_bytes(bytes({"fit": 4096, "reproduce": 12288, "choose": 8192}[command]))
     monkeypatch.chdir(disk)
     assert cli.main(words) == 2
     said = capsys.readouterr().err.splitlines()[-1]
