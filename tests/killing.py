@@ -83,12 +83,16 @@ def trial(given: Path, folder: Path, words: list[str], moment: float | None) -> 
 
 
 def main(folder: str, words: list[str], kills: int, seed: int) -> list[dict[str, Any]]:
-    """Return the undisturbed run, and all trials."""
+    """Return the undisturbed run, and the trials in which the process was killed: in others it had ended before."""
     given, place = Path(folder), Path(folder).with_name("trial")
     trial(given, place, words, None)  # compiles what is not in the cache
-    alone = trial(given, place, words, None)
-    moments = np.random.default_rng(seed).uniform(0, alone["seconds"], kills)
-    return [alone, *(trial(given, place, words, float(moment)) for moment in moments)]
+    alone = min((trial(given, place, words, None) for _ in range(2)), key=lambda one: one["seconds"])
+    trials: list[dict[str, Any]] = []
+    for moment in np.random.default_rng(seed).uniform(0, alone["seconds"], 3 * kills):
+        trials += [one for one in [trial(given, place, words, float(moment))] if one["killed"]]
+        if len(trials) == kills:
+            break
+    return [alone, *trials]
 
 
 if __name__ == "__main__":
