@@ -33,18 +33,18 @@ def test_contents_in_pieces_are_whole(other, monkeypatch, ours, theirs):
     assert not other
 
 
-def test_lengths_beyond_two_gibibytes_are_not_cut(other, monkeypatch):
-    """The other process says that it sends 2³² + 3 bytes, of which an int32 would keep 3; none of them is made here."""
-    monkeypatch.setattr(processes, "PIECE", 2**31)
+@pytest.mark.parametrize(("ours", "theirs"), [(2, 2**32 + 3), (2**32 + 3, 2)])
+def test_lengths_beyond_two_gibibytes_are_not_cut(other, monkeypatch, ours, theirs):
+    """Of 2³² + 3 bytes an int32 would keep 3; they take no memory here."""
 
     class AskedError(Exception):
         pass
 
     def ask(begin, longest, step):
-        assert (begin, longest, step) == (0, 2**32 + 3, 2**31)
+        assert (begin, longest, step) == (0, 2**32 + 3, processes.PIECE)
         raise AskedError
 
-    other.append(halves(2**32 + 3))
+    other.append(halves(theirs))
     monkeypatch.setattr(processes, "range", ask, raising=False)
     with pytest.raises(AskedError):
-        processes._ragged(np.zeros(2, np.uint8))
+        processes._ragged(np.broadcast_to(np.uint8(0), (ours,)))
