@@ -8,6 +8,7 @@ import time
 import zipfile
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -45,14 +46,22 @@ class Checkpoint:
         self.path, self.mark, self.period = Path(path), mark, period
         self.due, self.writes = due, writes
         self.last = time.monotonic()
+        self.take: Callable[[], Snapshot] | None = None
 
     def __call__(self, take: Callable[[], Snapshot]) -> None:
         """Write a checkpoint if it is time; what `cavi.run` takes as `checkpoint`."""
+        self.take = take
         if self.due(time.monotonic() - self.last >= self.period):
             self.last = time.monotonic()
             snapshot = take()
             if self.writes:
                 self.save(snapshot)
+
+    def save_last(self) -> None:
+        """Write a checkpoint of an interrupted run, if it is whole; not for several processes, which must agree."""
+        if self.take is not None and jax.process_count() == 1:
+            with suppress(RuntimeError):  # JAX's, if the arrays of a sparse X are being overwritten by the next sweeps
+                self.save(self.take())
 
     def save(self, snapshot: Snapshot) -> None:
         """Write a snapshot; the file is the old one or the new one at any moment."""
@@ -69,6 +78,8 @@ class Checkpoint:
             return None
         remedy = "remove it, or choose another --out"
         try:
+            if not zipfile.is_zipfile(self.path):  # else NumPy would speak of pickles
+                raise ValueError("another kind of file, or a damaged one")
             with np.load(io.BytesIO(self.path.read_bytes()), allow_pickle=False) as stored:
                 about = json.loads(bytes(stored["about"]))
                 leaves = [stored[f"leaf.{n}"] for n in range(sum(name.startswith("leaf.") for name in stored.files))]
@@ -81,11 +92,6 @@ class Checkpoint:
         if mark != self.mark:
             raise ValueError(f"expected {self.path} to be a checkpoint of this run; got that of another one ({remedy})")
         return Snapshot(leaves, last, elbo, stop)
-
-    def remove(self) -> None:
-        """Remove the file: the run has ended."""
-        if self.writes:
-            self.path.unlink(missing_ok=True)
 
 
 def mark_of(data: Data, priors: Any, options: dict[str, Any]) -> str:

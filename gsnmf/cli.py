@@ -59,6 +59,12 @@ def main(argv: list[str] | None = None) -> int:
     except (ValueError, OSError, ImportError) as error:
         print(f"gsnmf: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
+    except (MemoryError, RuntimeError) as error:  # NumPy's and Python's, and XLA's
+        if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        said = " ".join(str(error).split()) or "an allocation failed"
+        print(f"gsnmf: error: expected enough memory for this command; got: {said}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt as interrupt:
         print(f"gsnmf: interrupted; {interrupt if str(interrupt) else 'nothing was saved'}", file=sys.stderr)
         return exit_code()

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import glob
 import os
+import socket
 import threading
+import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 fcntl: Any = None  # not on Windows: files still appear whole there, but two writers may interleave their pairs
 with suppress(ImportError):
     import fcntl
+
+HOST = f"{zlib.crc32(socket.gethostname().encode()):08x}"  # machines may share a folder
 
 
 def write_whole(contents: Mapping[Path, bytes]) -> None:
@@ -22,31 +27,69 @@ def write_whole(contents: Mapping[Path, bytes]) -> None:
     Args:
         contents: the bytes of each file; the folder exists.
     """
-    mine = f"{os.getpid()}.{threading.get_ident()}"
+    mine = f"{HOST}.{os.getpid()}.{threading.get_ident()}"
     temporary = {file: file.with_name(f".{file.name}.{mine}.tmp") for file in contents}
     try:
         for file, content in contents.items():
-            with temporary[file].open("wb") as out:
+            with named(file), temporary[file].open("wb") as out:
                 out.write(content)
                 out.flush()
                 os.fsync(out.fileno())
-        with _locked(next(iter(contents)).parent):
+        with _folder_locked(next(iter(contents)).parent):
             for file in contents:
-                os.replace(temporary[file], file)
+                with named(file):
+                    os.replace(temporary[file], file)
+                _clear(file)
     finally:
         for file in temporary.values():
             file.unlink(missing_ok=True)
 
 
+def _clear(file: Path) -> None:
+    """Remove temporary files that processes of this machine left when they were killed."""
+    for left in file.parent.glob(f".{glob.escape(file.name)}.{HOST}.*.tmp"):
+        number = left.name.split(".")[-3]
+        if fcntl is not None and number.isdecimal():  # on Windows, os.kill would end the process
+            try:
+                os.kill(int(number), 0)
+            except ProcessLookupError:
+                left.unlink(missing_ok=True)
+            except (OSError, OverflowError):  # another user's process, which lives
+                pass
+
+
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock, which ends with the process at the latest and leaves no file."""
-    if fcntl is None:  # pragma: no cover
+def named(file: Path) -> Iterator[None]:
+    """Raise OSErrors of writing with the file's own name, such as for a full disk."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, f"{file} could not be written: {error.strerror or error}") from None
+
+
+@contextmanager
+def _folder_locked(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock, if it can be opened."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:  # Windows opens no folders
         yield
         return
-    with ExitStack() as held:
+    try:
+        with locked(handle):
+            yield
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def locked(handle: int) -> Iterator[None]:
+    """Hold the lock of an open file or folder, which ends with the process at the latest and leaves no file.
+
+    Args:
+        handle: the file's descriptor; closing it ends the lock.
+    """
+    if fcntl is not None:
         with suppress(OSError):  # some file systems have no locks: files then still appear whole
-            handle = os.open(folder, os.O_RDONLY)
-            held.callback(os.close, handle)
             fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
+    yield

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -39,6 +40,7 @@ __all__ = [
     "Labelling", "Learn", "Moments", "Snapshot", "State", "bound", "init", "labelling", "learn", "paper_bound",
     "paper_bound_gap", "refine", "run", "run_many", "start", "start_at_shape", "step", "stream", "stream_bound",
 ]  # fmt: skip
+LOG = logging.getLogger("gsnmf")
 
 
 class Beginning(NamedTuple):
@@ -115,13 +117,14 @@ def _begin(
     else:
         means = fill(begun, data, priors, problem.rank, how.key, how.init, how.lam_start)
         m = first_moments(means, problem.data, seen.labels)
-    zero = jnp.zeros((), problem.dtype)
-    state = State(m, _placeholder(seen, problem.priors, m), None, zero, zero, zero - 1)
+    zero, before = (jax.device_put(np.asarray(x, problem.dtype)) for x in (0, -1))
+    state = State(m, _placeholder(seen, problem.priors, m), None, zero, zero, before)
     return seen, anneal(seen, problem.priors, state, labels.annealing) if labels.annealing else state
 
 
 def _warm(problem: Problem, data: Data, priors: Priors, how: Beginning, labels: Labelling) -> Posterior:
     """Return a fit to the labelled samples, and the unlabelled ones folded in under it."""
+    LOG.info("warm start: the labelled samples are fitted first, then the %s others are added", data.num_unlabelled)
     some, part = labelled(data), problem.with_data(labelled(problem.data))
     alone = how._replace(init=str(labels.warm_start), labels=None)
     with quiet():  # a start need not have converged, and the run itself will warn of unused components
@@ -230,6 +233,7 @@ def run(
     if resume is not None:  # the values of a start are of no use, only its shapes
         begun = Start(np.ones((data.num_features, problem.rank)), np.ones((problem.rank, data.num_samples)))
         labels = (labelling() if labels is None else labels)._replace(annealing=0)
+    LOG.info("JAX compiles the first sweeps of each shape and set of options, which takes seconds")
     seen, state = _begin(problem, data, priors, Beginning(key, begun, init, lam_start, labels))
     begun_at, hyper = [_with_ties(problem, seen, state, learn)], problem.priors
     del problem, state  # sweeps read X in their own layout: the copy in the problem is no longer needed

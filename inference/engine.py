@@ -215,15 +215,16 @@ def run_one(
     sparse = isinstance(data.X, (Sparse, SparseCandidates))
     each = partial(advance_in_place if sparse else advance, accelerate=schedule.accelerate, learn=schedule.learn)
     state, last, threshold = _begin(begun.pop(), schedule.tol, schedule.accelerate)
-    done, stop = 0, False
-    elbos: list[np.ndarray] = []
+    stage = _Stage(state, last, False, [])
     if resume is not None:
-        state, last = _restored(data, state, resume), jnp.asarray(resume.last, last.dtype)
-        done, stop, elbos = resume.num_steps, resume.stop, [resume.elbo]
-    state = _own_arrays(state) if sparse else state
+        stage = _Stage(_restored(data, state, resume), jnp.asarray(resume.last, last.dtype), resume.stop, [resume.elbo])
+    if sparse:
+        stage = stage._replace(state=_own_arrays(stage.state))
+    del state
 
     def fit() -> Fit:
         """Return the result so far. Its last bound is formed first, if X is dense in one more sweep."""
+        state, last, stop, elbos = stage
         if sparse:
             optimum, labels = _optimum(data, state)
             factors = state.factors._replace(lam=_own_arrays(state.factors.lam), labels=_own_arrays(labels))
@@ -233,19 +234,33 @@ def run_one(
 
     def snapshot() -> Snapshot:
         """Return the run so far, on the host."""
-        leaves = [data.labels.off_devices(leaf) for leaf in jax.tree.leaves(state)]
-        return Snapshot(leaves, np.asarray(last), np.concatenate(elbos), stop)
+        leaves = [data.labels.off_devices(leaf) for leaf in jax.tree.leaves(stage.state)]
+        return Snapshot(leaves, np.asarray(stage.last), np.concatenate(stage.elbos), stage.stop)
 
-    while done < schedule.max_steps and not stop:
-        state, progress = each(data, priors, state, done, schedule.max_steps, last, threshold)
-        last, stop = progress.last, bool(progress.stop)
-        done += int(progress.n)
-        elbos.append(np.asarray(progress.record, float)[: int(progress.n)])
+    while stage.done < schedule.max_steps and not stage.stop:
+        state, progress = each(data, priors, stage.state, stage.done, schedule.max_steps, stage.last, threshold)
+        record = np.asarray(progress.record, float)[: int(progress.n)]
+        # All at once: an interruption at any moment leaves a stage from which a snapshot can be taken.
+        stage = _Stage(state, progress.last, bool(progress.stop), [*stage.elbos, record])
         if checkpoint is not None:
             checkpoint(snapshot)
         if callback is not None:
             callback(fit())
     return fit()
+
+
+class _Stage(NamedTuple):
+    """A run between two chunks of sweeps: fields as in `Snapshot`, the bounds in parts."""
+
+    state: State
+    last: Array
+    stop: bool
+    elbos: list[np.ndarray]
+
+    @property
+    def done(self) -> int:
+        """The number of sweeps made."""
+        return sum(map(len, self.elbos))
 
 
 def _restored(data: Observations, state: State, snapshot: Snapshot) -> State:

@@ -143,7 +143,7 @@ def fold(priors: Priors, T: Gamma, lam: Gamma | None, data: Data, *, max_steps: 
     dtype = jnp.result_type(float)
     held: tuple[Gamma, Any] = jax.tree.map(lambda x: jnp.asarray(x, dtype), (turned(T), lam))
     C = held[1].a.shape[1] if held[1] is not None and is_grouped(priors) else 0
-    groups = SingleGroups(jnp.eye(C, dtype=dtype) if C else None)
+    groups = SingleGroups(jax.device_put(np.eye(C, dtype=dtype)) if C else None)
     if is_sparse(data):
         X = data.X.astype(dtype).rows_along(True)
         X = X if data.mask is not None else _filled_up(X)

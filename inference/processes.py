@@ -9,6 +9,8 @@ import jax
 import numpy as np
 from jax.experimental.multihost_utils import process_allgather
 
+PIECE = 1 << 30  # bytes that are sent at once
+
 
 def all_processes(value: Any) -> list[Any]:
     """Return a value, anything that JSON can hold, of every process; all processes must call it."""
@@ -24,10 +26,16 @@ def concatenated(values: Any) -> np.ndarray:
 
 
 def _ragged(content: np.ndarray) -> list[np.ndarray]:
-    """Return the bytes of every process, of any length."""
+    """Return the bytes of every process, of any length: lengths have 64 bits, and long contents are sent in pieces."""
     if jax.process_count() == 1:
         return [content]
-    lengths = process_allgather(np.array([len(content)], np.int32)).ravel()
-    padded = np.zeros(lengths.max(), np.uint8)
-    padded[: len(content)] = content
-    return [row[:n] for row, n in zip(process_allgather(padded), lengths, strict=True)]
+    halves = np.array([len(content)], np.int64).view(np.uint32)  # without x64, JAX would halve an int64 silently
+    lengths = np.ascontiguousarray(process_allgather(halves)).view(np.int64).ravel()
+    parts: list[list[np.ndarray]] = [[] for _ in lengths]
+    for begin in range(0, int(lengths.max()), PIECE):
+        padded = np.zeros(min(PIECE, int(lengths.max()) - begin), np.uint8)
+        own = content[begin : begin + PIECE]
+        padded[: len(own)] = own
+        for part, row, n in zip(parts, process_allgather(padded), lengths, strict=True):
+            part.append(row[: max(0, n - begin)])
+    return [np.concatenate([np.zeros(0, np.uint8), *part]) for part in parts]

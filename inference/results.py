@@ -15,7 +15,7 @@ from ..model.matrix import is_traced
 from ..model.missing import fingerprint, label_fingerprint
 from ..model.priors import Gamma, Priors, canonical
 from ..model.problem import Problem
-from ..model.unlabelled import unlabelled_samples
+from ..model.unlabelled import labels_of, unlabelled_samples
 from .labels.unlabelled import label_prior
 from .posterior import Fit, Posterior
 
@@ -140,7 +140,7 @@ def match(posterior: Posterior, problem: Problem, kind: type | tuple = Gamma) ->
     size = rate_shape(priors.coefficients, data, rank)
     if size is not None:
         shapes["lam"] = size
-    found = {site: np.shape(q.mean) for site, q in posterior.sites.items()}
+    found = {site: jax.eval_shape(lambda q: q.mean, q).shape for site, q in posterior.sites.items()}
     if found != shapes:
         raise ValueError(f"expected a posterior of shapes {shapes} for these data and priors; got {found}")
     labels = posterior.labels
@@ -154,10 +154,9 @@ def match(posterior: Posterior, problem: Problem, kind: type | tuple = Gamma) ->
     cast: Posterior = jax.tree.map(lambda x: jnp.asarray(x, problem.dtype), posterior)
     if cast.labels is None or data.num_unlabelled == 0:
         return cast
-    prior = label_prior(data)
-    has, needs = (None if x is None else x.shape for x in (cast.labels.pi, prior.u))
+    has, needs = (None if x is None else np.shape(x) for x in (cast.labels.pi, labels_of(data).dirichlet))
     if has != needs:  # it was made with another prior of labels
-        pi = prior.dirichlet(cast.labels.z[unlabelled_samples(data)])
+        pi = label_prior(data).dirichlet(cast.labels.z[unlabelled_samples(data)])
         cast = cast.with_labels(cast.labels._replace(pi=pi))
     return cast
 

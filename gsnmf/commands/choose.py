@@ -14,6 +14,7 @@ from .options import (
     check_folder,
     check_problem,
     make_priors,
+    open_journal,
     read_problem,
     run_options,
     seed,
@@ -37,8 +38,9 @@ with a cosine above 0.9, and silhouette says how well components are told apart 
 of components that the data support.
 
 {FILES}
-The folder gets ranks.csv and ranks.png. Ctrl-C keeps the results so far. JAX_ENABLE_X64=1 in the environment computes
-in double precision."""
+The folder gets ranks.csv and ranks.png. Every score is kept as soon as it is known, in ranks.checkpoint.jsonl: the same
+command goes on from there after an interruption of any kind, also with more ranks or splits. Ctrl-C writes a table of
+the results so far. JAX_ENABLE_X64=1 in the environment computes in double precision."""
 
 
 def add_choose(commands: Any, **common: Any) -> None:
@@ -80,17 +82,21 @@ def add_choose(commands: Any, **common: Any) -> None:
 
 def _choose(arguments: argparse.Namespace) -> int:
     check_folder(arguments.out)
-    table, picture = (arguments.out / name for name in ("ranks.csv", "ranks.png"))
-    check_outputs((table, picture), (arguments.file, arguments.labels), force=arguments.force)
+    names = ("ranks.csv", "ranks.png", "ranks.checkpoint.jsonl")
+    table, picture, checkpoint = (arguments.out / name for name in names)
+    check_outputs((table, picture, checkpoint), (arguments.file, arguments.labels, arguments.seeds), arguments.force)
     arguments.rank = arguments.ranks[0]
     check_problem(arguments)
     data, _, _ = read_problem(arguments)
     from ..comparison.plots import plot_rank_choice
     from ..comparison.ranks import choose_rank
     from ..drawing.axes import save
+    from ..interrupts import raise_if_received
     from ..writing import write_whole
 
     announce(arguments)
+    journal = open_journal(checkpoint)
+    raise_if_received()
     choice = choose_rank(
         data,
         arguments.ranks,
@@ -100,6 +106,7 @@ def _choose(arguments: argparse.Namespace) -> int:
         restarts=arguments.restarts,
         seed=arguments.seed,
         stability=arguments.stability,
+        checkpoint=journal,
         **run_options(arguments),
     )
     write_whole({table: choice.table.to_csv().encode()})
@@ -107,8 +114,10 @@ def _choose(arguments: argparse.Namespace) -> int:
     print(describe_choice(choice))
     print(f"\nSaved in {arguments.out}: ranks.csv, ranks.png")
     if not choice.complete:
-        print("gsnmf: interrupted; the table has the results so far", file=sys.stderr)
+        said = f"the table has the results so far, and the same command goes on from {checkpoint}"
+        print(f"gsnmf: interrupted; {said}", file=sys.stderr)
         return 130
+    journal.remove()
     return 0
 
 

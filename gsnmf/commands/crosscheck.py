@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from .inputs import FILES, announce
-from .options import add_problem, check_folder, check_problem, read_problem, seed
-from .outputs import check_outputs
+from .options import Interrupted, add_problem, check_folder, check_problem, open_journal, read_problem, seed
+from .outputs import add_force, check_outputs
 
 CROSSCHECK_EXAMPLE = "  gsnmf crosscheck --out crosscheck --seed 1"
 CROSSCHECK_EXAMPLES = f"""examples:
@@ -24,7 +24,9 @@ groups.
 
 {FILES}
 If X has fractions, Gibbs is left out. The folder gets crosscheck.csv, crosscheck.json, marginals.png and forest.png.
-JAX_ENABLE_X64=1 in the environment computes in double precision."""
+The result of each algorithm is kept in crosscheck.checkpoint.jsonl until all have ended: the same command goes on from
+there after an interruption of any kind. JAX_ENABLE_X64=1 in the environment computes in double precision."""
+WRITTEN = ("crosscheck.csv", "crosscheck.json", "marginals.png", "forest.png", "crosscheck.checkpoint.jsonl")
 
 
 def add_crosscheck(commands: Any, **common: Any) -> None:
@@ -47,6 +49,7 @@ def add_crosscheck(commands: Any, **common: Any) -> None:
         "--out", type=Path, default=folder, metavar="DIR", help="output folder (default: %(default)s)"
     )
     add_problem(crosscheck, optional=True, init="groups")
+    add_force(crosscheck)
     crosscheck.add_argument("--seed", type=seed, default=0, metavar="N", help="random seed (default: 0)")
     crosscheck.add_argument(
         "--draws",
@@ -62,15 +65,26 @@ def add_crosscheck(commands: Any, **common: Any) -> None:
 
 def _crosscheck(arguments: argparse.Namespace) -> int:
     check_folder(arguments.out)
-    written = (arguments.out / f"crosscheck.{suffix}" for suffix in ("csv", "json"))
-    check_outputs(written, (arguments.file, arguments.labels), force=True)
+    written = [arguments.out / name for name in WRITTEN]
+    check_outputs(written, (arguments.file, arguments.labels, arguments.seeds), arguments.force)
     check_problem(arguments)
     from ..crosscheck.run import check_sizes, run_crosscheck
     from ..inference.defaults import LAM_START
+    from ..interrupts import raise_if_received
 
     check_sizes(arguments.draws, arguments.chains)
     problem = None if arguments.file is None else read_problem(arguments)
     options = {name: getattr(arguments, name) for name in ("seed", "draws", "chains", "init")}  # init: its own default
     announce(arguments)
-    run_crosscheck(arguments.out, problem, lam_start=arguments.lam_start or LAM_START, **options)
+    journal = open_journal(written[-1])
+    raise_if_received()
+    try:
+        run_crosscheck(
+            arguments.out, problem, lam_start=arguments.lam_start or LAM_START, checkpoint=journal, **options
+        )
+    except KeyboardInterrupt:
+        if journal.lines:
+            raise Interrupted(f"the same command goes on from {journal.path}") from None
+        raise
+    journal.remove()
     return 0

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from .options import check_folder, seed
+from .outputs import add_force, check_outputs
 
 DEMO_EXAMPLE = "  gsnmf demo --out demo --seed 1"
 DEMO_EXAMPLES = f"""examples:
@@ -16,6 +17,9 @@ DEMO_EXAMPLES = f"""examples:
 With --labels SHARE only this proportion of the labels is given to the fit. The demo prints how many hidden labels it
 recovers, compared with fits to the labelled images alone and with all labels, and shows the calibration of its
 probabilities as a table and as a picture."""
+
+# What is written without and with --labels
+PICTURES = ("bound", "hinton_v", "hinton_lambda", "coefficients", "dictionary"), ("reliability", "dictionary")
 
 
 def add_demo(commands: Any, **common: Any) -> None:
@@ -37,11 +41,14 @@ def add_demo(commands: Any, **common: Any) -> None:
     )
     demo.add_argument("--seed", type=seed, default=0, metavar="N", help="seed of the first random start (default: 0)")
     demo.add_argument("--labels", type=float, metavar="SHARE", help="proportion of labels to keep, from 0.05 to 0.95")
+    add_force(demo)
     demo.set_defaults(run=_demo)
 
 
 def _demo(arguments: argparse.Namespace) -> int:
     check_folder(arguments.out)
+    written = PICTURES[arguments.labels is not None]
+    check_outputs((arguments.out / f"{name}.png" for name in written), (), arguments.force)
     if arguments.labels is None:
         from ..demo.digits import run_demo
 

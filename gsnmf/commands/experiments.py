@@ -6,11 +6,14 @@ import argparse
 import itertools
 import os
 import shlex
+import sys
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .options import Interrupted, check_folder
+from .outputs import add_force, check_outputs
 
 if TYPE_CHECKING:
     from ..experiments.protocol import Plan, Problem
@@ -83,6 +86,7 @@ def _work_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, metavar="FILE", help="results (default: gsnmf_results/COMMAND_DATASET.jsonl)"
     )
+    add_force(parser)
     parser.add_argument("--runs", type=positive_integer, metavar="N", help="cross-validations")
     parser.add_argument("--folds", type=positive_integer, metavar="N", help="number of the 10 folds to use")
     parser.add_argument("--restarts", type=positive_integer, metavar="N", help="random starts")
@@ -190,21 +194,34 @@ def _work(arguments: argparse.Namespace, plan: Plan, methods: list[tuple[str, di
     if path.suffix != ".jsonl" or path.is_dir():
         raise ValueError(f"expected --out to name a .jsonl file; got {path}")
     check_folder(path.parent)
+    pictures = [path.with_name(f"{path.stem}_accuracy{suffix}") for suffix in (".png", ".pdf")]
+    check_outputs([path, *(pictures if name == "sweep" else ())], [arguments.data], arguments.force)
     if arguments.scheduler is not None and arguments.backend != "dask":
         raise ValueError(f"expected --backend dask with --scheduler; got {arguments.backend}")
+    from .. import memory
     from ..experiments.protocol import run
     from ..experiments.results import read
+    from ..model import as_data
 
     problem = load(arguments.dataset, arguments.data)
     F, N = problem.X.shape
     print(f"{problem.name}: {F:,} features × {N:,} samples, {len(set(problem.labels.tolist()))} classes")
+    memory.plan(as_data(problem.X), max(settings["rank"] for _, settings in methods)).check()
+    if path.exists() and (rows := read(path)):
+        print(f"gsnmf: goes on from {path}, which has {len(rows)} folds", file=sys.stderr)
     jobs, said = arguments.jobs or os.cpu_count() or 1, _said(arguments.words)
     try:
         with _cluster(arguments.scheduler) if arguments.backend == "dask" else nullcontext():
             return run(problem, plan, methods, path, jobs=jobs, backend=arguments.backend, command=said), path
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Exception) as error:
+        if not (isinstance(error, (KeyboardInterrupt, BrokenProcessPool)) or type(error).__name__ == "KilledWorker"):
+            raise  # the last one is Dask's
         done = len(read(path)) if path.exists() else 0
-        raise Interrupted(f"{path} has {done} folds; the same command resumes from there") from None
+        said = f"{path} has {done} folds; the same command resumes from there"
+        if isinstance(error, KeyboardInterrupt):
+            raise Interrupted(said) from None
+        lost = "a worker process was ended by the system, perhaps for want of memory (--jobs sets their number)"
+        raise ChildProcessError(f"{lost}; {said}") from None
 
 
 def _said(words: list[str]) -> str:

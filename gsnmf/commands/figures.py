@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .experiments import DATASETS, positive_integer
 from .options import check_folder, seed
+from .outputs import add_force, check_outputs
 
 if TYPE_CHECKING:
     from ..experiments.panels import Panel
@@ -78,6 +79,7 @@ def add_figures(commands: Any, **common: Any) -> None:
     )
     figures.add_argument("--lam-start", choices=["shape", "prior"], help="initialisation of λ (default: the preset's)")
     figures.add_argument("--max-steps", type=positive_integer, metavar="N", help="sweeps (default: the preset's)")
+    add_force(figures)
     figures.add_argument("--seed", type=seed, default=0, metavar="N", help="seed of the random start (default: 0)")
     figures.add_argument(
         "--montage",
@@ -111,6 +113,7 @@ def _figures(arguments: argparse.Namespace) -> int:
         if arguments.montage.suffix not in (".png", ".pdf", ".svg"):
             raise ValueError(f"expected --montage to name a .png, .pdf or .svg file; got {arguments.montage}")
         check_folder(arguments.montage.parent)
+    check_outputs(_written(arguments, datasets), (arguments.data, *(arguments.sweep or ())), arguments.force)
     saved: list[Path] = []
     try:
         if arguments.sweep:
@@ -121,6 +124,16 @@ def _figures(arguments: argparse.Namespace) -> int:
         print(f"gsnmf: interrupted; {names}. The same command resumes from there.", file=sys.stderr)
         return 130
     return 0
+
+
+def _written(arguments: argparse.Namespace, datasets: list[str]) -> list[Path]:
+    """Return the pictures that the command writes; names of fits have a checksum of all that they depend on."""
+    from ..experiments.figures import KINDS
+
+    kinds = [*KINDS, *(["accuracy"] if arguments.sweep else [])]
+    stems = [f"{name}_{kind}" for name in datasets for kind in kinds]
+    files = [arguments.out / f"{stem}{suffix}" for stem in stems for suffix in (".png", ".pdf")]
+    return files if arguments.montage is None else [*files, arguments.montage]
 
 
 def _draw_fits(arguments: argparse.Namespace, datasets: list[str], fits: Path, saved: list[Path]) -> None:
@@ -206,12 +219,13 @@ def _of_one_plan(every: list[dict[str, Any]], dataset: str) -> list[dict[str, An
 
 
 def _draw_montage(pages: list[tuple[str, Panel, Any]], note: str, path: Path) -> None:
+    from ..drawing.axes import write_figure
     from ..experiments.figures import overview
 
     for name, _, pictures in pages:
         if pictures is None:
             raise ValueError(f"expected samples that are images for --montage; got {name}")
-    overview(pages, note=note).savefig(path, pil_kwargs={"optimize": True} if path.suffix == ".png" else None)
+    write_figure(overview(pages, note=note), path, pil_kwargs={"optimize": True} if path.suffix == ".png" else None)
     print(f"  {path}")
 
 

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .inputs import FILES, announce
+from .inputs import FILES, announce, said
 from .options import (
     add_problem,
     add_run,
@@ -40,8 +40,8 @@ FIT_EXAMPLES = f"""examples:
 {FILES}
 The fit is saved as two files, .npz for the arrays and .json for the rest, together with the data unless --without-data
 is given: gsnmf report makes a page of them, gsnmf.saving.load_fit loads them.
-A checkpoint is written next to it, from which the same command goes on after any interruption;
-Ctrl-C saves the fit of the last sweeps. JAX_ENABLE_X64=1 in the environment computes in double precision."""
+A checkpoint is written next to it, from which the same command goes on after any interruption, to the same fit;
+Ctrl-C and SIGTERM also save the fit so far. JAX_ENABLE_X64=1 in the environment computes in double precision."""
 
 
 def add_fit(commands: Any, **common: Any) -> None:
@@ -96,11 +96,9 @@ def _fit(arguments: argparse.Namespace) -> int:
     check_folder(npz.parent)
     if npz.is_dir():
         raise ValueError(f"expected --out to name a file; got the folder {npz}")
-    written = [npz, npz.with_suffix(".json"), npz.with_suffix(".checkpoint.npz")]
-    check_outputs(written[:2], (arguments.file, arguments.labels, arguments.seeds), force=arguments.force)
-    check_outputs(
-        written[2:], (arguments.file, arguments.labels, arguments.seeds), force=True
-    )  # its own reader refuses other files
+    checkpoint, inputs = npz.with_suffix(".checkpoint.npz"), (arguments.file, arguments.labels, arguments.seeds)
+    check_outputs([npz, npz.with_suffix(".json")], inputs, arguments.force)
+    check_outputs([checkpoint], inputs, force=True)  # its own reader refuses other files
     check_problem(arguments)
     check_distributed(arguments)
     if not 0 <= arguments.checkpoint_every < math.inf:
@@ -114,12 +112,7 @@ def _fit(arguments: argparse.Namespace) -> int:
         from ..drawing.plots import FIGURES
 
         check_folder(arguments.plots)
-        check_outputs(
-            (arguments.plots / f"{name}.png" for name in FIGURES),
-            (arguments.file, arguments.labels),
-            force=arguments.force,
-        )
-    checkpoint = npz.with_suffix(".checkpoint.npz")
+        check_outputs((arguments.plots / f"{name}.png" for name in FIGURES), inputs, arguments.force)
     if arguments.distributed:
         return in_processes(arguments, checkpoint, lambda: _fit_and_save(arguments, npz, checkpoint))
     return _fit_and_save(arguments, npz, checkpoint)
@@ -152,8 +145,10 @@ def _fit_and_save(arguments: argparse.Namespace, npz: Path, checkpoint: Path) ->
     bare = arguments.without_data or arguments.distributed
     save_fit(npz, fit, fit.priors or priors, data.names if bare else data, image_shape=shape, seconds=seconds)
     if interrupted:
-        print(f"gsnmf: interrupted after sweep {fit.num_steps}; saved in {npz}", file=sys.stderr)
+        where = f"saved in {npz}; the same command goes on from there"
+        print(f"gsnmf: interrupted after sweep {fit.num_steps}; {where}", file=sys.stderr)
         return 130
+    checkpoint.unlink(missing_ok=True)  # not before the fit is saved
     print(_table(data, fit, seconds))
     if not math.isfinite(fit.elbo[-1]):
         print(f"gsnmf: error: {fit.message} The saved factors are not usable.", file=sys.stderr)
@@ -194,7 +189,8 @@ def _run(arguments: argparse.Namespace, data: Data, priors: Priors, rank: int, f
     resume = kept.load()
     if resume is not None and first_process:
         print(f"gsnmf: goes on from sweep {resume.num_steps} of {file}", file=sys.stderr)
-    with tqdm(total=options["max_steps"], unit="sweep", disable=None) as progress, quiet():  # the table says the same
+    bar = tqdm(total=options["max_steps"], unit="sweep", disable=None)
+    with said(first_process), bar as progress, quiet():  # the table has what warnings would say
 
         def checkpoint(fit: Fit) -> None:
             last[:] = [fit]
@@ -217,8 +213,8 @@ def _run(arguments: argparse.Namespace, data: Data, priors: Priors, rank: int, f
         except KeyboardInterrupt:
             if not last:
                 return None, True
+            kept.save_last()
             return last[0]._replace(converged=False, message=f"Interrupted after sweep {last[0].num_steps}."), True
-    kept.remove()
     return fit, False
 
 

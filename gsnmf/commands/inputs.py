@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,3 +90,23 @@ def announce(arguments: argparse.Namespace) -> None:
     """Print what was read, before work begins."""
     for line in getattr(arguments, "said", ()):
         print(f"gsnmf: {line}", file=sys.stderr)
+
+
+@contextmanager
+def said(shown: bool = True) -> Iterator[None]:
+    """Print what the library logs meanwhile, such as what a first fit waits for.
+
+    Args:
+        shown: whether to print it, as only one of several processes does.
+    """
+    log, handler = logging.getLogger("gsnmf"), logging.StreamHandler()
+    level = log.level
+    handler.setFormatter(logging.Formatter("gsnmf: %(message)s"))
+    if shown:
+        log.addHandler(handler)
+        log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)

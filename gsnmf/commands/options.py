@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from .inputs import READING, add_reading, read_data
 
 if TYPE_CHECKING:
+    from ..journal import Journal
     from ..model import Data, Priors
 
 # An option that is left out stays None, and then the library's own default holds (gsnmf.model.defaults,
@@ -170,6 +172,16 @@ def check_folder(folder: Path) -> None:
             pass
     except OSError as error:
         raise ValueError(f"expected a folder to write into; got {folder} ({os.strerror(error.errno or 0)})") from None
+
+
+def open_journal(path: Path) -> Journal:
+    """Open the file that keeps the pieces of a long command, and say if it has some already."""
+    from ..journal import Journal
+
+    journal = Journal(path)
+    if journal.lines:
+        print(f"gsnmf: goes on from {path}, which has {len(journal.lines)} results", file=sys.stderr)
+    return journal
 
 
 def seed(text: str) -> int:

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 PAGE = b"\xc2\xb7 gsnmf</title>"  # the end of the title of every report
-RANKS = b"rank,score,error,"  # the columns of a table by `gsnmf choose`
+TABLES = (b"rank,score,error,", b"algorithm,invariant,mean,")  # the columns of `gsnmf choose` and `gsnmf crosscheck`
+CROSSCHECK = {"about", "reference", "invariants", "diagnostics", "summary", "sentences"}  # keys of crosscheck.json
 HEAD = 1 << 20  # bytes of a file that are looked at
 
 
@@ -18,7 +19,7 @@ def add_force(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--force", action="store_true", help="replace files even if gsnmf did not write them")
 
 
-def check_outputs(files: Iterable[Path], inputs: Iterable[Path | None], *, force: bool) -> None:
+def check_outputs(files: Iterable[Path], inputs: Iterable[Path | None], force: bool) -> None:
     """Raise before a command would replace its own input, or a file that gsnmf did not write.
 
     Args:
@@ -39,7 +40,7 @@ def check_outputs(files: Iterable[Path], inputs: Iterable[Path | None], *, force
 
 
 def is_own(file: Path) -> bool:
-    """Return whether a file was written by gsnmf: a fit's .npz or .json, a page, a table of ranks, or a picture.
+    """Return whether a file was written by gsnmf: see `OWN`, which says how each kind of file is recognised.
 
     Args:
         file: that exists.
@@ -53,12 +54,24 @@ def is_own(file: Path) -> bool:
 def _is_fit(file: Path) -> bool:
     with zipfile.ZipFile(file) as archive:
         names = set(archive.namelist())
+        if "about.npy" in names:  # of a checkpoint
+            return b"gsnmf-checkpoint" in archive.read("about.npy")
     return "elbo.npy" in names and any(name.startswith("posterior.") for name in names)
 
 
 def _is_description(file: Path) -> bool:
     described = json.loads(file.read_text(encoding="utf-8"))
-    return isinstance(described, dict) and described.get("format") == "gsnmf-fit"
+    return isinstance(described, dict) and (described.get("format") == "gsnmf-fit" or described.keys() >= CROSSCHECK)
+
+
+def _is_journal(file: Path) -> bool:
+    """Return whether a file has results of `reproduce` or `sweep`, or pieces of `choose` or `crosscheck`, or nothing.
+
+    The first line may have been cut off.
+    """
+    first = _begins(file).partition(b"\n")[0]
+    own = (b'{"command": ', b'{"dataset": ', b'{"format": "gsnmf-journal"')
+    return first.startswith(own) or any(begin.startswith(first) for begin in own)
 
 
 def _begins(file: Path) -> bytes:
@@ -66,10 +79,19 @@ def _begins(file: Path) -> bytes:
         return stream.read(HEAD)
 
 
+def _is_picture(file: Path) -> bool:
+    """Return whether the metadata of a picture name gsnmf."""
+    content = _begins(file)
+    return b"gsnmf" in (content[:4096] if file.suffix.lower() == ".png" else content)
+
+
 OWN: dict[str, Callable[[Path], bool]] = {
     ".npz": _is_fit,
     ".json": _is_description,
+    ".jsonl": _is_journal,
     ".html": lambda file: PAGE in _begins(file),
-    ".csv": lambda file: _begins(file).startswith(RANKS),
-    ".png": lambda file: b"gsnmf" in _begins(file)[:4096],
+    ".csv": lambda file: _begins(file).startswith(TABLES),
+    ".png": _is_picture,
+    ".svg": _is_picture,
+    ".pdf": lambda file: b"gsnmf" in _begins(file) or b"gsnmf" in file.read_bytes()[-HEAD:],
 }

@@ -75,7 +75,7 @@ def _report(arguments: argparse.Namespace) -> int:
     if out.is_dir() or out.resolve() in (npz.resolve(), text.resolve()):
         raise ValueError(f"expected --out to name a file other than the fit's own files; got {out}")
     check_folder(out.parent)
-    check_outputs([out], (arguments.data, arguments.labels, arguments.image_mask, npz, text), force=arguments.force)
+    check_outputs([out], (arguments.data, arguments.labels, arguments.image_mask, npz, text), arguments.force)
     saved = load_fit(arguments.fit)
     data = _data(arguments, saved)
     shape = _shape(arguments, saved)

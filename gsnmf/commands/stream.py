@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from ..inference import Fit
 
 PASSES = 4  # over the samples; docs/scaling.md shows how far they go
-EVERY = 60.0  # seconds between checkpoints
 UNUSED = (
     *("seeds", "strength", "plots", "image_shape", "learn_dictionary", "learn_coefficients"),
     *("max_steps", "tol"),
@@ -121,7 +120,7 @@ def _run(
     def checkpoint(fit: Fit) -> None:
         nonlocal saved
         last[:] = [fit]
-        if time.perf_counter() - saved > EVERY:
+        if time.perf_counter() - saved > arguments.checkpoint_every:
             save(fit)
             saved = time.perf_counter()
         raise_if_received()

@@ -18,8 +18,10 @@ from ..inference import Fit, cavi, held_out_score, in_use
 from ..inference.defaults import INIT, LAM_START, MAX_STEPS, TOL
 from ..inference.starts import check_lam_start, check_method
 from ..inference.warning import quiet
+from ..journal import Journal, piece_key
 from ..model import Data, Priors, as_data, default_priors, hide
 from ..model.checks import require_flag, whole
+from ..reading import PathLike
 from .stability import consensus
 
 POSITIONAL = Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD
@@ -83,6 +85,7 @@ def choose_rank(
     num_samples: int = 300,
     stability: bool = False,
     progress_bar: bool = True,
+    checkpoint: PathLike | Journal | None = None,
 ) -> Choice:
     """Choose the number of components that predicts hidden entries of X best.
 
@@ -104,6 +107,8 @@ def choose_rank(
         stability: whether to say how stable components are over the restarts, of which there should be five or more;
             it does not change the choice.
         progress_bar: whether to show one.
+        checkpoint: a file that keeps the score of every rank and split as soon as it is known. After an interruption of
+            any kind, a call with the same file does not compute them again; remove it when the result is saved.
 
     Ctrl-C keeps the splits that every rank was fitted to, or, before the first of them is complete, its ranks so far.
 
@@ -114,38 +119,58 @@ def choose_rank(
     """
     data = data if isinstance(data, Data) else as_data(data)
     ranks = _check_ranks(ranks)
-    for name, value in {"num_splits": num_splits, "restarts": restarts, "num_samples": num_samples}.items():
-        whole(name, value, 1)
-    require_flag("stability", stability)
-    if stability:
-        whole("restarts, with stability=True,", restarts, 2)
-    if priors is not None and not isinstance(priors, Priors) and not callable(priors):
-        raise ValueError(f"expected priors to be None, Priors, or a function of the rank; got {priors!r}")
+    whole("seed", seed, 0)
+    _check(priors, stability, {"num_splits": num_splits, "restarts": restarts, "num_samples": num_samples})
     check_lam_start(lam_start)
     check_method(init)
     data = data._replace(held_out=None)  # entries held out before stay out of the choice
-    parts = [hide(data, share, seed=whole("seed", seed, 0) + split) for split in range(num_splits)]
+    parts = [hide(data, share, seed=seed + split) for split in range(num_splits)]
     options: dict[str, Any] = {"init": init, "lam_start": lam_start, "max_steps": max_steps, "tol": tol}
     options["labels"] = cavi.labelling(warm_start=init)
-    scores: list[dict[int, _Scored]] = [{} for _ in parts]
-    with tqdm(total=num_splits * len(ranks), unit="rank", disable=None if progress_bar else True) as progress:
-        try:
-            for split, (part, found) in enumerate(zip(parts, scores, strict=True)):
-                keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), split), restarts + 1)
-                for K in ranks:
-                    progress.set_description(f"split {split + 1}, {K} components")
-                    made = _priors(priors, part, K)
-                    found[K] = _score(part, made, K, keys, num_samples, stability, **options)
-                    progress.update()
-        except KeyboardInterrupt:
-            if not scores[0]:
-                raise
+    journal = checkpoint if isinstance(checkpoint, Journal) else Journal(checkpoint)
+
+    def score(split: int, K: int) -> _Scored:
+        keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), split), restarts + 1)
+        made = _priors(priors, parts[split], K)
+        own: dict[str, Any] = {"num_samples": num_samples, "stability": stability}
+        key = piece_key(parts[split], made, options | own | {"K": K, "keys": (seed, split, restarts)})
+        return _Scored(**journal.piece(key, lambda: _score(parts[split], made, K, keys, **own, **options)._asdict()))
+
+    scores = _score_all(score, num_splits, ranks, progress_bar)
     choice = _choice(scores, ranks, stability)
     late = [K for found in scores for K, scored in found.items() if scored.late]
     if late and tol is not None:
         said = f"{len(late)} of {sum(map(len, scores))} fits did not converge, the first with {late[0]} components."
         warnings.warn(f"{said} Raise max_steps or tol.", ConvergenceWarning, stacklevel=2)
     return choice
+
+
+def _score_all(
+    score: Callable[[int, int], _Scored], num_splits: int, ranks: list[int], progress_bar: bool
+) -> list[dict[int, _Scored]]:
+    """Return the scores of all ranks, for each split; those so far if Ctrl-C comes after the first."""
+    scores: list[dict[int, _Scored]] = [{} for _ in range(num_splits)]
+    with tqdm(total=num_splits * len(ranks), unit="rank", disable=None if progress_bar else True) as progress:
+        try:
+            for split, found in enumerate(scores):
+                for K in ranks:
+                    progress.set_description(f"split {split + 1}, {K} components")
+                    found[K] = score(split, K)
+                    progress.update()
+        except KeyboardInterrupt:
+            if not scores[0]:
+                raise
+    return scores
+
+
+def _check(priors: Any, stability: Any, numbers: dict[str, int]) -> None:
+    for name, value in numbers.items():
+        whole(name, value, 1)
+    require_flag("stability", stability)
+    if stability:
+        whole("restarts, with stability=True,", numbers["restarts"], 2)
+    if priors is not None and not isinstance(priors, Priors) and not callable(priors):
+        raise ValueError(f"expected priors to be None, Priors, or a function of the rank; got {priors!r}")
 
 
 def _check_ranks(ranks: Any) -> list[int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,53 +10,20 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import pandas as pd
-from numpyro.infer import MCMC
-from numpyro.optim import Adam
 
-from ..inference import Fit, cavi, collapsed_bound, mcmc, psis, svi, to_arviz
-from ..inference.alignment import blocks
-from ..inference.arviz_compat import dataset, diagnose
-from ..inference.warning import quiet
-from ..intervals import REFINING
+from ..inference import collapsed_bound, psis
+from ..inference.arviz_compat import diagnose
+from ..journal import Journal, piece_key
 from ..model import Data, Gamma, GroupSparse, Priors, as_data, label_driven
 from ..model.checks import whole
 from ..model.problem import Problem, has_counts
 from ..model.types import Array
-from .corrected import Corrected, corrected_draws
-from .invariants import Invariant, choose, evaluate, own_groups
+from ..reading import PathLike
+from .algorithms import HOW, Answer, Work, answer_by, fit_of, keep, restore
+from .invariants import Invariant, choose, own_groups
 
-HOW = {
-    "CAVI": "closed-form coordinate ascent, with its own initialisation",
-    "refined": "CAVI continued with S summed out, its means and widths corrected by linear response",
-    "SVI": "stochastic gradients for the same Gamma family, with its own initialisation",
-    "NUTS": "No-U-Turn sampler on the marginal model, chains from draws of CAVI's posterior",
-    "Gibbs": "conjugate sampler on the augmented model, chains with their own initialisations",
-}
-SWEEPS = 5  # of Gibbs for every draw that is kept: a sweep costs a fraction of a trajectory of NUTS
-GRADIENT_STEPS, STEP_SIZE = 4000, 0.05  # of SVI, by Adam
 FEWEST = {"draws": 50, "chains": 2}  # R-hat compares chains, the tail of k̂ and of ESS needs some draws
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
-
-
-class Answer(NamedTuple):
-    """The result of one algorithm.
-
-    draws: chains × draws of every invariant, by name; independent draws from a variational posterior, as one chain.
-    seconds: time of the algorithm itself, compilation and warm-up included.
-    fit: the fit of a variational algorithm; None for chains.
-    divergences: number of divergent transitions of NUTS, after warm-up.
-    widths: kind of the draws' standard deviations, "mean field", "linear response" or "exact" up to Monte Carlo error.
-    log_evidence: about log p(X), by linear response; NaN for others.
-    note: what went wrong with corrected draws; empty if nothing did.
-    """
-
-    draws: dict[str, np.ndarray]
-    seconds: float
-    fit: Fit | None
-    divergences: int = 0
-    widths: str = "exact"
-    log_evidence: float = np.nan
-    note: str = ""
 
 
 class Crosscheck(NamedTuple):
@@ -112,6 +78,7 @@ def crosscheck(
     chains: int = 4,
     announce: Callable[[str], object] = lambda line: None,
     progress_bar: bool = False,
+    checkpoint: PathLike | Journal | None = None,
 ) -> Crosscheck:
     """Run all algorithms, without Gibbs where X has fractions, and compare their posteriors of invariants.
 
@@ -127,68 +94,32 @@ def crosscheck(
         chains: number of chains of NUTS and of Gibbs.
         announce: called with a sentence before each algorithm begins.
         progress_bar: whether SVI and the chains show a progress bar.
+        checkpoint: a file that keeps the result of every algorithm as soon as it is known. After an interruption, a
+            call with the same file does not compute them again; remove it when the result is saved.
     """
     check_sizes(draws, chains)
     names = [name for name in HOW if has_counts(data) or name != "Gibbs"]
-    keys = dict(zip([*HOW, "draws", "bounds"], jax.random.split(key, len(HOW) + 2), strict=True))
     problem = Problem(data, priors, rank)
-    K = problem.rank
-    init = init or ("random" if own_groups(data, priors, K) is None else "groups")
-    found: dict[str, tuple[Any, float]] = {}
+    init = init or ("random" if own_groups(data, priors, problem.rank) is None else "groups")
+    keys = dict(zip([*HOW, "draws", "bounds"], jax.random.split(key, len(HOW) + 2), strict=True))
+    options = {"init": init, "lam_start": lam_start, "draws": draws, "chains": chains}
+    work = Work(data, priors, problem, keys, options, progress_bar)
+    journal = checkpoint if isinstance(checkpoint, Journal) else Journal(checkpoint)
+    seed = jax.random.key_data(key).tolist()
+    answers: dict[str, Answer] = {}
     for number, name in enumerate(names, 1):
-        announce(f"{number} of {len(names)}: {name}, {HOW[name]}")
-        begin = time.perf_counter()
-        start = found["CAVI"][0] if name in ("refined", "NUTS") else None
-        options: dict[str, Any] = {"key": keys[name], "rank": K, "init": init, "start": start}
-        options |= {"lam_start": lam_start} if name == "CAVI" else {}
-        result = _run(name, data, priors, options, draws, chains, progress_bar)
-        jax.block_until_ready(result.posterior if isinstance(result, Fit) else result.get_samples())  # type: ignore[no-untyped-call]  # NumPyro's
-        if name == "refined" and isinstance(result, Fit):
-            corrected = corrected_draws(result, problem, draws * chains, keys[name])
-        found[name] = result, time.perf_counter() - begin
+        of = piece_key(data, priors, options | {"algorithm": name, "rank": problem.rank, "key": seed})
+        kept = ", read from the checkpoint" if of in journal else ""
+        announce(f"{number} of {len(names)}: {name}, {HOW[name]}{kept}")
+        if journal.path is None:
+            answers[name] = answer_by(name, work, answers)
+        else:
+            found = journal.piece(of, lambda name=name: keep(answer_by(name, work, answers), data.names))  # type: ignore[misc]  # mypy cannot infer a lambda with a default
+            answers[name] = restore(found)
     announce("comparing")
-    fit = found["CAVI"][0]
-    asked = choose(data, priors, fit.posterior)
-    # Label switching: components that the priors do not distinguish may change places within a chain.
-    align = None if len(np.unique(blocks(problem))) == K else "draw"
-    reading: dict[str, Any] = {"key": keys["draws"], "num_samples": draws * chains, "align": align, "reference": fit}
-    answers = {}
-    for name, (result, seconds) in found.items():
-        better = corrected if name == "refined" else Corrected(None)
-        drawn = result if better.draws is None else better.draws
-        tree = to_arviz(drawn, problem, log_likelihood=None, posterior_predictive=False, **reading)
-        diverging = int(tree["sample_stats"]["diverging"].sum()) if name == "NUTS" else 0
-        values = evaluate(dataset(tree, "posterior"), asked)
-        fitted = result if isinstance(result, Fit) else None
-        widths = "exact" if fitted is None else "mean field" if better.draws is None else "linear response"
-        answers[name] = Answer(values, seconds, fitted, diverging, widths, *better[1:])
-    reference = names[-1]
+    asked, reference = choose(data, priors, fit_of(answers["CAVI"]).posterior), names[-1]
     summary = summarise({name: answer.draws for name, answer in answers.items()}, reference)
     return Crosscheck(asked, answers, summary, _diagnose(answers, summary, problem, keys["bounds"]), reference)
-
-
-def _run(
-    name: str, data: Data, priors: Priors, options: dict[str, Any], draws: int, chains: int, progress_bar: bool
-) -> Fit | MCMC:
-    sampling: dict[str, Any] = {
-        "num_warmup": draws,
-        "num_samples": draws,
-        "num_chains": chains,
-        "progress_bar": progress_bar,
-    }
-    with quiet():  # the report has the sentence, and all are compared whatever components are in use
-        if name == "CAVI":
-            return cavi.run(data, priors, max_steps=2000, tol=1e-7, **options)
-        if name == "refined":
-            return cavi.refine(options["start"], data, priors, **REFINING)
-        if name == "SVI":
-            return svi.run(
-                data, priors, optimizer=Adam(STEP_SIZE), num_steps=GRADIENT_STEPS, progress_bar=progress_bar, **options
-            )
-        if name == "NUTS":
-            return mcmc.run_nuts(data, priors, extra_fields=("diverging",), **sampling, **options)
-        sampling |= {"num_samples": draws * SWEEPS, "thinning": SWEEPS}
-        return mcmc.run_gibbs(data, priors, **sampling, **options)
 
 
 def summarise(draws: dict[str, dict[str, np.ndarray]], reference: str) -> pd.DataFrame:
@@ -240,6 +171,7 @@ def run_crosscheck(
     chains: int = 4,
     init: str | None = None,
     lam_start: str = "prior",
+    checkpoint: PathLike | Journal | None = None,
 ) -> Crosscheck:
     """Run the cross-check, print the report, and write tables and pictures into a folder.
 
@@ -251,6 +183,7 @@ def run_crosscheck(
         chains: as in `crosscheck`.
         init: as in `crosscheck`.
         lam_start: as in `crosscheck`.
+        checkpoint: as in `crosscheck`.
     """
     from .plots import save_figures
     from .report import describe, report, save_tables, size_warning
@@ -266,6 +199,7 @@ def run_crosscheck(
     if not has_counts(data):
         announce("X has fractions, which Gibbs cannot allocate: the others remain, and NUTS is the reference")
     options: dict[str, Any] = {"draws": draws, "chains": chains, "init": init, "lam_start": lam_start}
+    options["checkpoint"] = checkpoint
     found = crosscheck(
         data,
         priors,

@@ -5,6 +5,7 @@ Figures are made without pyplot: no window opens, nothing is kept alive.
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike, NDArray
+
+from ..writing import write_whole
 
 DARK = "0.15"
 
@@ -28,7 +31,22 @@ def save(ax: Axes, path: Path) -> None:
     figure = ax.get_figure(root=True)
     if figure is None:
         raise ValueError("expected axes on a figure; got axes with figure=None, which were removed from theirs")
-    figure.savefig(path, metadata={"Software": "gsnmf"})  # by which commands know a picture of their own
+    write_figure(figure, path)
+
+
+def write_figure(figure: Figure, path: Path, **options: Any) -> None:
+    """Write a figure, whole or not at all, with metadata by which commands recognise a picture of their own.
+
+    Args:
+        figure: the figure.
+        path: ending in .png, .pdf or .svg.
+        options: of `Figure.savefig`.
+    """
+    kind = path.suffix.lower().lstrip(".")
+    metadata = {"pdf": {"Creator": "gsnmf", "CreationDate": None}, "svg": {"Creator": "gsnmf", "Date": None}}
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=kind, metadata=metadata.get(kind, {"Software": "gsnmf"}), **options)
+    write_whole({path: buffer.getvalue()})
 
 
 def name_ticks(ax: Axes, positions: NDArray[Any], names: Any, axis: str = "y", room: float | None = None) -> None:

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from numpy.typing import NDArray
 
-from ..drawing.axes import new_axes
+from ..drawing.axes import new_axes, write_figure
 from ..drawing.montage import hinton_pictures, montage
 from ..drawing.plots import coefficients_by_label, hinton
 from .panels import Panel
@@ -224,7 +224,7 @@ def save_figure(figure: Figure, path: Path) -> list[Path]:
     paths = [path.with_name(path.name + suffix) for suffix in (".png", ".pdf")]
     with mpl.rc_context(STYLE):
         for file, dpi in zip(paths, (200, 400), strict=True):
-            figure.savefig(file, dpi=dpi)
+            write_figure(figure, file, dpi=dpi)
     return paths
 
 

@@ -20,9 +20,11 @@ from ..inference.diagnostics import collapsed_bound
 from ..inference.starts import check_lam_start
 from ..inference.warning import quiet
 from ..model import Data, Gamma, Priors, as_data, default_priors
+from ..model.checks import whole
 from ..model.defaults import SCALE
 
 Array: TypeAlias = NDArray[Any]
+POSITIVE = ("small", "large", "scale", "a_t", "b_t", "a_v", "b_v")  # settings
 COLLAPSED_DRAWS = 8  # results have a column for its standard error
 
 
@@ -197,4 +199,9 @@ def resolve(method: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     if missing:
         raise ValueError(f"expected {method} with {', '.join(missing)}; got {', '.join(settings) or 'no settings'}")
     real = [name for name, parameter in known.items() if str(parameter.annotation).startswith("float")]
+    for name in found.keys() & {"rank", "max_steps"}:
+        whole(name, found[name], 1)
+    for name in found.keys() & set(POSITIVE):
+        if isinstance(found[name], bool) or not isinstance(found[name], (int, float)) or not 0 < found[name] < np.inf:
+            raise ValueError(f"expected {name} to be a positive number; got {found[name]!r}")
     return {k: float(v) if k in real and isinstance(v, int) else v for k, v in found.items()}

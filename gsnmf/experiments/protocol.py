@@ -21,8 +21,9 @@ from tqdm import tqdm
 
 from .. import __version__
 from ..classification.projection import COMBINED, both_cosines, combine
+from ..journal import append
 from .methods import METHODS, Space, resolve
-from .results import append, identity, read
+from .results import identity, read, record
 
 
 class Problem(NamedTuple):
@@ -213,7 +214,7 @@ def run(
     done = {key: known[key] for key in wanted if key in known}
     left = [task for key, task in wanted.items() if key not in done]
     if left:
-        append(path, {"command": command, "versions": versions()})
+        record(path, {"command": command, "versions": versions()})
         with _one_thread_each(backend), parallel_config(backend=backend, n_jobs=jobs):
             pool = Parallel(return_as="generator_unordered")
             outcomes = pool(delayed(run_fold)(problem.X, problem.labels, task) for task in left)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+
+from ..journal import append, read_rows
 
 # Fields that identify a fold: a resumed run skips the folds that the file has already.
 IDENTITY = (
@@ -19,38 +20,34 @@ IDENTITY = (
 PREDICTORS = ("vote", "cosine", "blend", "chosen")
 
 
-def append(path: Path, row: Mapping[str, Any]) -> None:
-    """Append a row, and ensure that it is on the disk before returning."""
-    with path.open("a+b") as file:
-        file.seek(0, os.SEEK_END)
-        whole = file.tell() == 0 or (file.seek(-1, os.SEEK_END), file.read())[1] == b"\n"
-        file.write(b"" if whole else b"\n")  # the last line may have been cut off by a crash
-        file.write(json.dumps(row).encode() + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
-
-
 def read(paths: Path | Sequence[Path]) -> list[dict[str, Any]]:
     """Read all rows of one or several files; a row that was cut off is left out, so that its fold is computed again.
 
     Args:
-        paths: files written by `append`.
+        paths: files of results.
     """
-    rows = []
+    rows: list[dict[str, Any]] = []
     for path in [paths] if isinstance(paths, Path) else paths:
         if not path.is_file():
             raise ValueError(f"expected a file of results; got {path}, which does not exist")
-        for line in path.read_bytes().splitlines():
-            try:
-                row = json.loads(line)
-            except ValueError:
-                row = {"command": ""} if line.startswith(b'{"') else None  # a row cut off by a crash
-            if not isinstance(row, dict) or not ("command" in row or row.keys() >= set(IDENTITY)):
-                raise ValueError(
-                    f"expected {path} to hold results of `gsnmf reproduce` or `gsnmf sweep`; got the line {line[:50]!r}"
-                )
-            rows.append(row)
+        rows += read_rows(path, "results of `gsnmf reproduce` or `gsnmf sweep`", _is_result)
     return [row for row in rows if "command" not in row]
+
+
+def record(path: Path, about: Mapping[str, Any]) -> None:
+    """Append the command and the versions of its packages, unless they are the last ones that the file has.
+
+    Args:
+        path: of the results.
+        about: with a field `command`.
+    """
+    rows = read_rows(path, "results", _is_result) if path.exists() else []
+    if [row for row in rows if "command" in row][-1:] != [about]:
+        append(path, about)
+
+
+def _is_result(row: dict[str, Any]) -> bool:
+    return "command" in row or row.keys() >= set(IDENTITY)
 
 
 def identity(row: Mapping[str, Any]) -> str:

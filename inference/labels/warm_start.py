@@ -16,6 +16,7 @@ import numpy as np
 from scipy.special import softmax
 
 from ...model.checks import whole
+from ...model.compressed import is_sparse
 from ...model.data import Data, take
 from ...model.priors import Gamma
 from ...model.problem import Problem
@@ -83,7 +84,12 @@ def labelled(data: Data) -> Data:
     """
     known = np.flatnonzero(data.known)
     times = max(1, round(data.num_samples / len(known)))
-    return sharding.labelled(data, times) if _is_sharded(data) else take(data, np.tile(known, times))
+    return sharding.labelled(data, times) if _is_sharded(data) else _take(data, np.tile(known, times))
+
+
+def _take(data: Data, samples: np.ndarray) -> Data:
+    """Return these samples, taken on the host: JAX would compile a program for each kind of indexing."""
+    return take(data if is_sparse(data) else jax.tree.map(np.asarray, data), samples)
 
 
 def _is_sharded(data: Data) -> bool:
@@ -103,26 +109,32 @@ def joined(problem: Problem, fit: Fit) -> Posterior:
     given, bound = _folded(problem, T, lam, others)
     prior = np.asarray(labels_of(data).weights, float)
     with np.errstate(divide="ignore"):
-        z = jnp.asarray(softmax(np.log(prior) + np.asarray(bound, float), axis=1), problem.dtype)
-    new = matched(Gamma(*(jnp.transpose(x, (2, 0, 1)) for x in given)), z).transpose()
+        z = jax.device_put(softmax(np.log(prior) + np.asarray(bound, float), axis=1).astype(problem.dtype))
+    new = _mixture(given, z)
     columns = Gamma(*(np.empty((x.shape[0], data.num_samples), problem.dtype) for x in V))
     for into, old, folded_in in zip(columns, V, new, strict=True):
         into[:, known], into[:, others] = np.asarray(old)[:, : len(known)], np.asarray(folded_in)
     return Posterior(T, columns, lam).with_labels(label_posterior(data, z, given))
 
 
+@jax.jit  # one program in place of twenty
+def _mixture(given: Gamma, z: Array) -> Gamma:
+    """Return `matched` for q(v | z), groups × components × samples, as components × samples."""
+    return matched(Gamma(*(jnp.transpose(x, (2, 0, 1)) for x in given)), z).transpose()
+
+
 def _folded(problem: Problem, T: Gamma, lam: Gamma | None, others: np.ndarray) -> tuple[Gamma, Array]:
     """Return q(v | z), groups × components × unlabelled samples, and ℒ, unlabelled samples × groups."""
     data, C = problem.data, problem.data.num_groups
     if not _is_sharded(data):
-        folded = fold(problem.priors, T, lam, take(data, others), max_steps=100, tol=1e-5)
+        folded = fold(problem.priors, T, lam, _take(data, others), max_steps=100, tol=1e-5)
         return folded.V, folded.bound
     own = data.X.part.data  # every process folds its own samples in
     some = np.flatnonzero(~own.known)
     rows = Gamma(*np.zeros((2, 0, C, problem.rank), problem.dtype))
     bound = np.zeros((0, C), problem.dtype)
     if len(some):
-        folded = fold(problem.priors, T, lam, take(own, some), max_steps=100, tol=1e-5)
+        folded = fold(problem.priors, T, lam, _take(own, some), max_steps=100, tol=1e-5)
         rows = Gamma(*(np.moveaxis(np.broadcast_to(x, folded.V.a.shape), 2, 0) for x in folded.V))
         bound = np.asarray(folded.bound)
     V, bound = Gamma(*map(processes.concatenated, rows)), processes.concatenated(bound)
@@ -141,4 +153,5 @@ def label_posterior(data: Data, z: Any = None, V: Gamma | None = None) -> LabelP
     z = labels.weights if z is None else z
     full = np.array(data.membership)
     full[~data.known] = np.asarray(z)
-    return LabelPosterior(jax.device_put(full), label_prior(data).dirichlet(z), V, labels.unlabelled)
+    pi = None if labels.dirichlet is None else label_prior(data).dirichlet(z)
+    return LabelPosterior(jax.device_put(full), pi, V, labels.unlabelled)

@@ -55,6 +55,15 @@ def test_tests_that_pages_name_exist(page):
         assert any(f"def {name}(" in path.read_text() for path in files), f"{file}::{name}"
 
 
+def test_every_promise_has_a_test():
+    """The names themselves are looked up above."""
+    rows = [line for line in Path("docs/promises.md").read_text().splitlines() if line.startswith("| ")]
+    promised = [row for row in rows if "test_" in row or len(row.split("|")) == 4]
+    assert len(promised) > 22  # with two headings
+    for row in promised:
+        assert row == "| promise | test |" or re.search(r"`test_\w+\.py::test_\w+`", row.split("|")[2]), row
+
+
 def test_functions_that_the_algorithm_names_exist():
     named = re.findall(r"`((?:model|inference)(?:\.\w+){2,})`", Path("docs/algorithm.md").read_text())
     assert len(named) > 35

@@ -6,14 +6,21 @@ the message, all of it. {f} stands for the folder of the files.
 
 import gzip
 import io
+import json
+import re
 import zipfile
 
 import h5py
 import numpy as np
 import pytest
 
+from gsnmf import __version__
 from gsnmf.cli import main
+from gsnmf.inference import Fit, Posterior
+from gsnmf.model import Gamma, Names, Priors
+from gsnmf.saving import _checksum, save_fit
 
+COMMANDS = ("choose", "report", "crosscheck", "demo", "figures", "reproduce", "sweep", "")
 FIT = ["--rank", "1", "--out", "{f}/out"]
 X = "1,2,0\n3,4,5\n6,0,8\n"
 MARKET = "%%MatrixMarket matrix coordinate integer general\n"
@@ -78,6 +85,41 @@ def secret(path):
     content[content.index(b"PK\x01\x02") + 8] |= 1
     path.write_bytes(bytes(content))
 
+
+def saved(npz=lambda content: content, text=lambda content: content):
+    """Write a saved fit, its files changed by these functions."""
+
+    def write(path):
+        ones = Gamma(np.ones((2, 1)), np.ones((2, 1))), Gamma(np.ones((1, 3)), np.ones((1, 3)))
+        fit = Fit(Posterior(*ones, None), np.array([-1.0]), 1, False, "made up", priors=Priors(*ones))
+        save_fit(path, fit, None, Names([0, 1], [0, 1, 2], []))
+        path.write_bytes(npz(path.read_bytes()))
+        path.with_suffix(".json").write_text(text(path.with_suffix(".json").read_text()))
+
+    return write
+
+
+def signed(change):
+    """Change the description, and sign it again."""
+
+    def edit(path):
+        saved()(path)
+        described = json.loads(path.with_suffix(".json").read_text())
+        change(described)
+        described["sha256"] = _checksum(path.read_bytes(), described)
+        path.with_suffix(".json").write_text(json.dumps(described))
+
+    return edit
+
+
+ARRAY = lambda values: lambda path: np.save(path, values)  # noqa: E731 (a row of the table calls it)
+LABELLED = ["{f}/x.csv", "--labels", "{f}/y.txt", "--out", "{f}/out"]
+FILES = {"x.csv": X, "y.txt": "a\na\nb\n"}
+CHOOSE = ["choose", "{f}/x.csv", "--out", "{f}"]
+CROSS = ["crosscheck", "--out", "{f}"]
+SEED = "expected a whole number from 0 to 4294967295; got"
+RANKS = "argument --ranks: expected FROM:TO, FROM:TO:STEP or a list as in 2,4,8; got"
+DAMAGED = "got contents with SHA-256 {sha}…: one of them is from another fit, was edited or is damaged"
 
 BAD = [
     # Names or data
@@ -209,20 +251,235 @@ BAD = [
      OWN % "out.npz"),
     ("a picture over another's", {"x.csv": X, "bound.png": "mine"}, ["{f}/x.csv", *FIT, "--plots", "{f}"],
      OWN % "bound.png"),
+    ("choose over another's table", FILES | {"ranks.csv": "a,b\n"}, [*CHOOSE, "--ranks", "1"], OWN % "ranks.csv"),
+    ("choose over another's journal", FILES | {"ranks.checkpoint.jsonl": '{"a": 1}\n'}, [*CHOOSE, "--ranks", "1"],
+     OWN % "ranks.checkpoint.jsonl"),
+    ("another's journal, by force", FILES | {"ranks.checkpoint.jsonl": '{"a": 1}\n'},
+     [*CHOOSE, "--ranks", "1", "--force"], "expected {f}/ranks.checkpoint.jsonl to hold pieces of a run that gsnmf "
+     "resumes; got the line b'{{\"a\": 1}}'"),
+    ("choose over its input", {"ranks.csv": X}, ["choose", "{f}/ranks.csv", "--ranks", "1", "--out", "{f}", "--force"],
+     "expected --out to name a file other than the input; got {f}/ranks.csv for both"),
+    ("crosscheck over another's table", {"crosscheck.csv": "mine"}, CROSS, OWN % "crosscheck.csv"),
+    ("crosscheck over another's json", {"crosscheck.json": "{}"}, CROSS, OWN % "crosscheck.json"),
+    ("crosscheck over another's picture", {"forest.png": "mine"}, CROSS, OWN % "forest.png"),
+    ("crosscheck over its input", {"crosscheck.csv": X},
+     ["crosscheck", "{f}/crosscheck.csv", "--rank", "1", "--out", "{f}", "--force"],
+     "expected --out to name a file other than the input; got {f}/crosscheck.csv for both"),
+    ("demo over another's picture", {"bound.png": "mine"}, ["demo", "--out", "{f}"], OWN % "bound.png"),
+    ("demo of labels over another's picture", {"reliability.png": "mine"},
+     ["demo", "--labels", "0.5", "--out", "{f}"], OWN % "reliability.png"),
+    ("figures over another's picture", {"digits_hinton.pdf": "mine"}, ["figures", "digits", "--out", "{f}"],
+     OWN % "digits_hinton.pdf"),
+    ("figures over another's montage", {"all.svg": "mine"},
+     ["figures", "digits", "--out", "{f}", "--montage", "{f}/all.svg"], OWN % "all.svg"),
+    ("reproduce over another's lines", {"a.jsonl": "dear diary\n"}, ["reproduce", "digits", "--out", "{f}/a.jsonl"],
+     OWN % "a.jsonl"),
+    ("reproduce over another's lines, by force", {"a.jsonl": "dear diary\n"},
+     ["reproduce", "digits", "--out", "{f}/a.jsonl", "--force"],
+     "expected {f}/a.jsonl to hold results of `gsnmf reproduce` or `gsnmf sweep`; got the line b'dear diary'"),
+    ("sweep over another's picture", {"a_accuracy.pdf": "mine"}, ["sweep", "digits", "--out", "{f}/a.jsonl"],
+     OWN % "a_accuracy.pdf"),
+    ("report over another's page", {"fit.npz": saved(), "fit.html": "mine"}, ["report", "{f}/fit.npz"],
+     OWN % "fit.html"),
+    ("report over the fit itself", {"fit.npz": saved()}, ["report", "{f}/fit", "--out", "{f}/fit.json", "--force"],
+     "expected --out to name a file other than the fit's own files; got {f}/fit.json"),
+    ("a checkpoint that is another file", {"x.csv": X, "out.checkpoint.npz": "no"}, ["{f}/x.csv", *FIT],
+     "expected a checkpoint in {f}/out.checkpoint.npz; got another kind of file, or a damaged one (remove it, or "
+     "choose another --out)"),
+    # Saved fits
+    ("a fit that is not there", {}, ["report", "{f}/fit"],
+     "expected a saved fit in {f}/fit.npz and fit.json; got no file {f}/fit.npz"),
+    ("half of a fit", {"fit.npz": b"arrays"}, ["report", "{f}/fit.npz"],
+     "expected a saved fit in {f}/fit.npz and fit.json; got no file {f}/fit.json"),
+    ("a fit without its arrays", {"fit.npz": saved(npz=lambda content: b"")}, ["report", "{f}/fit.npz"],
+     f"expected {{f}}/fit.npz and fit.json as they were saved; {DAMAGED}"),
+    ("a fit with a flipped byte", {"fit.npz": saved(npz=lambda x: x[:90] + bytes([x[90] ^ 1]) + x[91:])},
+     ["report", "{f}/fit.npz"], f"expected {{f}}/fit.npz and fit.json as they were saved; {DAMAGED}"),
+    ("an edited description", {"fit.npz": saved(text=lambda x: x.replace("made up", "made down"))},
+     ["report", "{f}/fit.npz"], f"expected {{f}}/fit.npz and fit.json as they were saved; {DAMAGED}"),
+    ("a description that is not JSON", {"fit.npz": saved(text=lambda x: "{")}, ["report", "{f}/fit.npz"],
+     "expected {f}/fit.json to be JSON written by save_fit; got Expecting property name enclosed in double quotes: "
+     "line 1 column 2 (char 1)"),
+    ("a description that is too deep", {"fit.npz": saved(text=lambda x: "[" * 100_000)}, ["report", "{f}/fit.npz"],
+     "expected {f}/fit.json to be JSON written by save_fit; got maximum recursion depth exceeded while decoding a JSON "
+     "array from a unicode string"),
+    ("a description that is a list", {"fit.npz": saved(text=lambda x: "[]")}, ["report", "{f}/fit.npz"],
+     "expected {f}/fit.json to have format 'gsnmf-fit'; got 'list'"),
+    ("a description of another kind", {"fit.npz": saved(text=lambda x: '{"format": "x"}')}, ["report", "{f}/fit.npz"],
+     "expected {f}/fit.json to have format 'gsnmf-fit'; got 'x'"),
+    ("a description of a later version", {"fit.npz": signed(lambda x: x.update(format_version=99))},
+     ["report", "{f}/fit.npz"], "expected {f}/fit.json in format version 6 or older; got 99, written by gsnmf "
+     f"{__version__} (this is {__version__})"),
+    ("a version that is text", {"fit.npz": signed(lambda x: x.update(format_version="6"))}, ["report", "{f}/fit.npz"],
+     "expected {f}/fit.json in format version 6 or older; got '6', written by gsnmf "
+     f"{__version__} (this is {__version__})"),
+    ("a description without a posterior", {"fit.npz": signed(lambda x: x.pop("posterior"))}, ["report", "{f}/fit.npz"],
+     "expected {f}/fit.json to describe the arrays of fit.npz; got KeyError('posterior')"),
+    ("a description of an unknown family", {"fit.npz": signed(lambda x: x["posterior"].update(family="os.system"))},
+     ["report", "{f}/fit.npz"], "expected {f}/fit.json to describe the arrays of fit.npz; got KeyError('os.system')"),
+    ("a description with too few names", {"fit.npz": signed(lambda x: x["names"]["sample"].update(values=[1]))},
+     ["report", "{f}/fit.npz"], "expected {f}/fit.json to describe the arrays of fit.npz; got ValueError('factors of "
+     "shapes [(2, 1), (1, 3)] for 2 names of features and 1 of samples')"),
+    ("a fit without its data", {"fit.npz": saved()}, ["report", "{f}/fit.npz"],
+     "expected --data FILE, as {f}/fit.npz was saved without its data; got none"),
+    ("data of another shape", FILES | {"fit.npz": saved()}, ["report", "{f}/fit.npz", "--data", "{f}/x.csv"],
+     "expected --data of 2 features × 3 samples; got (3, 3)"),
+    ("labels without data", {"fit.npz": saved()}, ["report", "{f}/fit.npz", "--labels", "{f}/y.txt"],
+     "expected --data with --labels; got none"),
+    ("a resumed stream that is none", FILES | {"out.npz": saved()}, ["{f}/x.csv", *FIT, "--stream", "--resume"],
+     "expected --out to name a saved stream to resume; got another fit in {f}/out.npz"),
+    # Values of X
+    ("a negative count", {"x.csv": "1,-2\n3,4\n"}, ["{f}/x.csv", *FIT],
+     "expected X to be nonnegative; got a minimum of -2.0"),
+    ("an infinite count", {"x.csv": "1,inf\n3,4\n"}, ["{f}/x.csv", *FIT],
+     "expected X to be finite; got inf at feature 0, sample 1 (1 entries are not finite)"),
+    ("nothing observed", {"x.csv": "NA,NA\nNA,NA\n"}, ["{f}/x.csv", *FIT],
+     "expected at least one observed entry of X; got 4 hidden entries"),
+    ("an empty table", {"x.csv": ""}, ["{f}/x.csv", *FIT], "expected rows of values in {f}/x.csv; got an empty file"),
+    ("rows of different lengths", {"x.csv": "1,2\n3\n"}, ["{f}/x.csv", *FIT],
+     "expected 2 columns in every row of {f}/x.csv; got 1 in row 2"),
+    ("bytes that are not text", {"x.csv": b"\xff\xfe\x00"}, ["{f}/x.csv", *FIT],
+     "expected {f}/x.csv to be text in UTF-8; got 'utf-8' codec can't decode byte 0xff in position 0: invalid start "
+     "byte"),
+    ("complex numbers", {"x.npy": ARRAY(np.ones((2, 2), complex))}, ["{f}/x.npy", *FIT],
+     "expected real numbers in {f}/x.npy; got dtype complex128"),
+    ("objects", {"x.npy": ARRAY(np.array([{}], object))}, ["{f}/x.npy", *FIT],
+     "expected a NumPy file of numbers or text in {f}/x.npy; got Object arrays cannot be loaded when "
+     "allow_pickle=False"),
+    ("no feature", {"x.npy": ARRAY(np.ones((0, 3)))}, ["{f}/x.npy", *FIT],
+     "expected X with at least one feature and one sample; got shape (0, 3)"),
+    ("several arrays", {"x.npz": lambda path: np.savez(path, a=np.ones((2, 2)), b=np.ones((2, 2)))},
+     ["{f}/x.npz", *FIT], "expected one array, or one called X, in {f}/x.npz; got a, b"),
+    ("an entry outside of MatrixMarket's shape", {"x.mtx": f"{MARKET}2 2 1\n3 1 1\n"}, ["{f}/x.mtx", *FIT],
+     "expected a sparse matrix in {f}/x.mtx; got Line 3: Row index out of bounds"),
+    ("no such file", {}, ["{f}/x.csv", *FIT], "expected a file; got {f}/x.csv, which does not exist"),
+    # Options of a fit
+    ("no --out", FILES, ["{f}/x.csv", "--rank", "1"],
+     "the following arguments are required: --out (see gsnmf fit --help)"),
+    ("--out without a name", FILES, ["{f}/x.csv", "--rank", "1", "--out", "."],
+     "expected the name of a file; got '.'"),
+    ("no rank, no labels", FILES, ["{f}/x.csv", "--out", "{f}/out"],
+     "expected --labels FILE, or --rank K for a model without groups; got neither"),
+    ("a rank of 0", FILES, ["{f}/x.csv", "--rank", "0", "--out", "{f}/out"],
+     "expected rank to be a whole number ≥ 1; got 0"),
+    ("a rank that is not whole", FILES, ["{f}/x.csv", "--rank", "1.5", "--out", "{f}/out"],
+     "argument --rank: invalid int value: '1.5' (see gsnmf fit --help)"),
+    ("a negative seed", FILES, ["{f}/x.csv", *FIT, "--seed", "-1"],
+     f"argument --seed: {SEED} '-1' (see gsnmf fit --help)"),
+    ("a seed of more than 32 bits", FILES, ["{f}/x.csv", *FIT, "--seed", "4294967296"],
+     f"argument --seed: {SEED} '4294967296' (see gsnmf fit --help)"),
+    ("a tolerance that is not a number", FILES, ["{f}/x.csv", *FIT, "--tol", "nan"],
+     "expected tol to be None or a number ≥ 0; got nan"),
+    ("no sweep", FILES, ["{f}/x.csv", *FIT, "--max-steps", "0"], "expected max_steps to be a whole number ≥ 1; got 0"),
+    ("no period", FILES, ["{f}/x.csv", *FIT, "--checkpoint-every", "nan"],
+     "expected --checkpoint-every to be a number of seconds; got nan"),
+    ("a shape of 0", FILES, ["{f}/x.csv", *FIT, "--a-t", "0"],
+     "expected dictionary.a to be positive and finite in float64; got 0."),
+    ("an infinite scale", FILES, ["{f}/x.csv", *FIT, "--b-t", "inf"],
+     "expected dictionary.b to be positive and finite in float64; got inf"),
+    ("a scale of λ that is 0", FILES, [*LABELLED, "--scale", "0"], "expected scale to be a positive number; got 0.0"),
+    ("a negative number of common components", FILES, [*LABELLED, "--common", "-1"],
+     "expected num_common to be a whole number ≥ 0; got -1"),
+    ("shapes in place of fractions", FILES, [*LABELLED, "--small", "32"],
+     "expected --small to be a fraction of a sample's counts, below 1; got 32 (for shapes of λ add --prior paper)"),
+    ("two ways to say the rank", FILES, [*LABELLED, "--rank", "2", "--per-group", "1"],
+     "expected --per-group or --rank; got both"),
+    ("too few labels", FILES | {"y.txt": "a\nb\n"}, LABELLED,
+     "expected groups to hold one label for each of the 3 samples; got 2"),
+    ("an empty file of labels", FILES | {"y.txt": ""}, LABELLED,
+     "expected one label per line in {f}/y.txt, some of them known; got 0 unlabelled"),
+    ("labels that are learned by sample", FILES, [*LABELLED, "--learn-coefficients", "sample"],
+     "expected λ to be learned by 'all', 'component' or 'group'; got 'sample'"),
+    ("images of another size", FILES, ["{f}/x.csv", *FIT, "--image-shape", "2x2"],
+     "expected --image-shape with 3 pixels; got 2x2"),
+    ("a size that is none", FILES, ["{f}/x.csv", *FIT, "--image-shape", "0x3"],
+     "argument --image-shape: expected HxW, as in 112x92; got '0x3' (see gsnmf fit --help)"),
+    ("--strength without sets", FILES, ["{f}/x.csv", *FIT, "--strength", "2"],
+     "expected --seeds with --strength; got none"),
+    ("sets that are not there", FILES, ["{f}/x.csv", *FIT, "--seeds", "{f}/s.gmt"],
+     "expected a file with sets of features; got {f}/s.gmt (No such file or directory)"),
+    ("sets without features", FILES | {"s.gmt": "x\n"}, ["{f}/x.csv", *FIT, "--seeds", "{f}/s.gmt"],
+     "expected name, description and features by tab in {f}/s.gmt; got line 1, 'x'"),
+    ("sets of unknown features", FILES | {"s.json": '{"s": ["zzz"]}'}, ["{f}/x.csv", *FIT, "--seeds", "{f}/s.json"],
+     "expected the set 's' to name features of X, such as 0, 1, 2; got ['zzz']"),
+    ("an option of processes alone", FILES, ["{f}/x.csv", *FIT, "--process", "0"],
+     "expected --distributed with --process; got none"),
+    ("pictures by several processes", FILES,
+     ["{f}/x.csv", *FIT, "--distributed", "--plots", "{f}/p"],
+     "expected --plots without --distributed; got both (gsnmf report draws a saved fit)"),
+    ("two kinds of large data", FILES, ["{f}/x.csv", *FIT, "--stream", "--distributed"],
+     "expected --stream or --distributed; got both"),
+    ("no pass", FILES, ["{f}/x.csv", *FIT, "--stream", "--passes", "0"],
+     "expected passes to be a whole number ≥ 1; got 0"),
+    ("an empty batch", FILES, ["{f}/x.csv", *FIT, "--stream", "--batch-size", "0"],
+     "expected batch_size to be a whole number ≥ 1; got 0"),
+    ("an option that is unknown", FILES, ["{f}/x.csv", *FIT, "--ranks", "2"],
+     "unrecognized arguments: --ranks 2 (see gsnmf --help)"),
+    # Other commands
+    ("ranks that fall", FILES, [*CHOOSE, "--ranks", "5:2"], f"{RANKS} '5:2' (see gsnmf choose --help)"),
+    ("ranks without an end", FILES, [*CHOOSE, "--ranks", "2:"], f"{RANKS} '2:' (see gsnmf choose --help)"),
+    ("no split", FILES, [*CHOOSE, "--ranks", "1", "--splits", "0"],
+     "expected num_splits to be a whole number ≥ 1; got 0"),
+    ("stability of one restart", FILES, [*CHOOSE, "--ranks", "1", "--restarts", "1", "--stability"],
+     "expected restarts, with stability=True, to be a whole number ≥ 2; got 1"),
+    ("a share of all entries", FILES, [*CHOOSE, "--ranks", "1", "--share", "1"],
+     "expected share between 0 and 1; got 1.0"),
+    ("too few draws", {}, [*CROSS, "--draws", "1"], "expected draws to be a whole number ≥ 50; got 1"),
+    ("one chain", {}, [*CROSS, "--chains", "1"], "expected chains to be a whole number ≥ 2; got 1"),
+    ("a file without a rank", FILES, ["crosscheck", "{f}/x.csv", "--out", "{f}"],
+     "expected --labels FILE, or --rank K for a model without groups; got neither"),
+    ("a demo of too many labels", {}, ["demo", "--labels", "2", "--out", "{f}"],
+     "expected a share of labels from 0.05 to 0.95; got 2.0"),
+    ("a folder that is a file", FILES, ["demo", "--out", "{f}/x.csv"],
+     "expected a folder to write into; got {f}/x.csv (File exists)"),
+    ("results that are not lines", FILES, ["reproduce", "digits", "--out", "{f}/x.csv"],
+     "expected --out to name a .jsonl file; got {f}/x.csv"),
+    ("too many folds", {}, ["reproduce", "digits", "--folds", "11", "--out", "{f}/a.jsonl"],
+     "expected --folds of at most 10; got 11"),
+    ("processes that fork", {}, ["reproduce", "digits", "--backend", "multiprocessing", "--out", "{f}/a.jsonl"],
+     "expected a joblib backend that does not fork, loky or threading; got multiprocessing"),
+    ("a copy of digits", FILES, ["reproduce", "digits", "--data", "{f}/x.csv", "--out", "{f}/a.jsonl"],
+     "expected no path with digits, which comes with a package; got {f}/x.csv"),
+    ("a setting that is text", {}, ["sweep", "digits", "--vary", "rank=x", "--out", "{f}/a.jsonl"],
+     "expected rank to be a whole number ≥ 1; got 'x'"),
+    ("a setting below zero", {}, ["sweep", "digits", "--vary", "large=-1", "--out", "{f}/a.jsonl"],
+     "expected large to be a positive number; got -1"),
+    ("a setting without values", {}, ["sweep", "digits", "--vary", "large=", "--out", "{f}/a.jsonl"],
+     "argument --vary: expected NAME=V1,V2,…, as in large=32,256; got 'large=' (see gsnmf sweep --help)"),
+    ("shapes that fall", {}, ["figures", "digits", "--large", "5", "4", "--out", "{f}"],
+     "expected increasing shapes for --large; got 5 4"),
+    ("a sweep that is another's", {"a.jsonl": "dear diary\n"},
+     ["figures", "digits", "--sweep", "{f}/a.jsonl", "--out", "{f}"],
+     "expected {f}/a.jsonl to hold results of `gsnmf reproduce` or `gsnmf sweep`; got the line b'dear diary'"),
+    ("no command", {}, [""], "argument COMMAND: invalid choice: '' (choose from 'demo', 'fit', 'report', 'choose', "
+     "'crosscheck', 'reproduce', 'sweep', 'figures') (see gsnmf --help)"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("files", "words", "message"), [row[1:] for row in BAD], ids=[row[0] for row in BAD])
 def test_bad_input_gets_one_line(tmp_path, capsys, files, words, message):
+    """A line about what was read may precede it; no file is changed, and none appears."""
     for name, content in files.items():
         write(tmp_path / name, content)
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    command = [] if words[0] in ("choose", "report", "crosscheck") else ["fit"]
+    before = contents(tmp_path)
+    command = [] if words[0] in COMMANDS else ["fit"]
     code = main([*command, *(word.format(f=tmp_path) for word in words)])
     out, said = capsys.readouterr()
-    assert (code, out) == (2, "")
-    assert said == f"gsnmf: error: {message.format(f=tmp_path)}\n"
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert code == 2
+    assert all(re.fullmatch(r"digits: .* samples, 10 classes", line) for line in out.splitlines())
+    *read, said = said.splitlines()
+    assert all(re.match(r"gsnmf: (read|dense X|X of|JAX compiles) ", line) for line in read)
+    sha = re.search(r"SHA-256 (\w*)", said)
+    assert said == f"gsnmf: error: {message.format(f=tmp_path, sha=sha and sha[1])}"
+    assert contents(tmp_path) == before
+
+
+def test_the_table_is_long_and_has_no_row_twice():
+    assert len({row[0] for row in BAD}) == len(BAD) >= 80
+
+
+def contents(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def write(path, content):

@@ -15,6 +15,8 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from gsnmf import GroupSparseNMF, __version__, choose_rank, cli
+from gsnmf.commands.demo import PICTURES
+from gsnmf.commands.outputs import is_own
 from gsnmf.demo import digits as demo
 from gsnmf.demo import unlabelled as demo_labels
 from gsnmf.inference import cavi, native
@@ -228,6 +230,25 @@ def test_errors_are_one_line(
     assert not list(folder.glob("f.*"))
 
 
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (MemoryError(), "an allocation failed"),
+        (MemoryError("Unable to allocate\n9 TiB"), "Unable to allocate 9 TiB"),
+        (RuntimeError("RESOURCE_EXHAUSTED: out"), "RESOURCE_EXHAUSTED: out"),
+    ],
+)
+def test_too_little_memory_is_one_line(
+    matrix: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception, said: str
+) -> None:
+    def fail(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr("gsnmf.commands.fit.read_problem", fail)
+    assert cli.main(["fit", str(matrix), "--rank", "2", "--out", str(matrix.parent / "f")]) == 2
+    assert capsys.readouterr().err == f"gsnmf: error: expected enough memory for this command; got: {said}\n"
+
+
 def test_an_unusable_out_is_noticed_before_the_input_is_read(matrix: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (matrix.parent / "taken.npz").mkdir()
     assert cli.main(["fit", "no.csv", "--rank", "2", "--out", str(matrix.parent / "taken")]) == 2
@@ -314,7 +335,8 @@ def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     printed = capsys.readouterr().out
     assert all(word in printed for word in ("label-driven groups", "without labels", "mean of 3", "bound", "seconds"))
     names = {"bound", "coefficients", "dictionary", "hinton_lambda", "hinton_v"}
-    assert {path.stem for path in (tmp_path / "d").iterdir()} == names
+    assert {path.stem for path in (tmp_path / "d").iterdir()} == names == set(PICTURES[0])
+    assert all(map(is_own, (tmp_path / "d").iterdir()))
 
 
 def test_demo_with_part_of_the_labels(
@@ -334,7 +356,7 @@ def test_demo_with_part_of_the_labels(
     printed = capsys.readouterr().out
     assert all(f"{name} " in printed for name in (demo_labels.NEIGHBOUR, demo_labels.PARTLY, demo_labels.ALL))
     assert all(word in printed for word in ("30% of them with labels", "hidden", "ECE", "Brier", "2 random splits"))
-    assert {path.stem for path in (tmp_path / "d").iterdir()} == {"dictionary", "reliability"}
+    assert {path.stem for path in (tmp_path / "d").iterdir()} == {"dictionary", "reliability"} == set(PICTURES[1])
 
 
 def test_the_demo_hides_the_same_share_of_every_digit() -> None:

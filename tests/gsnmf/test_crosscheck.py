@@ -14,7 +14,8 @@ from numpyro.infer import MCMC
 from scipy.stats import poisson
 
 from gsnmf import cli
-from gsnmf.crosscheck import invariants
+from gsnmf.commands.outputs import is_own
+from gsnmf.crosscheck import algorithms, invariants
 from gsnmf.crosscheck import plots as crosscheck_plots
 from gsnmf.crosscheck import report as crosscheck_report
 from gsnmf.crosscheck import run as crosscheck
@@ -316,7 +317,7 @@ def test_pictures_draw_on_the_axes_given():
 @pytest.mark.slow
 def test_command(tmp_path, monkeypatch, capsys):
     """The default problem with too few draws, which it has to say; cheaper in what other tests look at."""
-    monkeypatch.setattr(crosscheck, "GRADIENT_STEPS", 200)
+    monkeypatch.setattr(algorithms, "GRADIENT_STEPS", 200)
     monkeypatch.setattr(crosscheck, "psis", lambda *_, **__: 1.5)
     monkeypatch.setattr(mcmc, "run_nuts", functools.partial(mcmc.run_nuts, max_tree_depth=4, chain_method="sequential"))
     out = ["--out", str(tmp_path / "new"), "--seed", "1"]
@@ -379,8 +380,8 @@ def test_fractions_leave_four(tmp_path, monkeypatch, capsys):
     refined = fit._replace(bound="collapsed")
     ready = {"CAVI": fit, "refined": refined, "SVI": fit._replace(bound="collapsed"), "NUTS": Ran(fit.posterior, 2, 50)}
     monkeypatch.setattr(crosscheck, "psis", lambda *_, **__: 0.6)
-    monkeypatch.setattr(crosscheck, "_run", lambda name, *_: ready[name])
-    monkeypatch.setattr(crosscheck, "corrected_draws", lambda *_: Corrected(None, note="no room"))
+    monkeypatch.setattr(algorithms, "_run", lambda name, *_: ready[name])
+    monkeypatch.setattr(algorithms, "corrected_draws", lambda *_: Corrected(None, note="no room"))
     crosscheck.run_crosscheck(tmp_path, (results.DATA, results.PRIORS, results.K), draws=50, chains=2)
     captured = capsys.readouterr()
     assert "X has fractions, which Gibbs cannot allocate" in captured.err
@@ -391,6 +392,38 @@ def test_fractions_leave_four(tmp_path, monkeypatch, capsys):
     assert "refined has the draws of its mean field, not corrected ones: no room." in captured.out
     assert "k̂ of" not in captured.out
     assert {path.name for path in tmp_path.iterdir()} == FILES
+    assert all(map(is_own, tmp_path.iterdir()))
+
+
+@pytest.mark.usefixtures("little_compilation")
+def test_an_interrupted_crosscheck_goes_on_to_the_same_tables(tmp_path, monkeypatch, capsys):
+    """The third algorithm is interrupted; nothing runs again but that one and the last."""
+    fit = results.cavi_fit()
+    ready = {"CAVI": fit, "refined": fit._replace(bound="collapsed"), "SVI": fit._replace(bound="collapsed")}
+    ready["NUTS"] = Ran(fit.posterior, 2, 50)
+    calls = []
+
+    def once(name, *_):
+        calls.append(name)
+        if calls == ["CAVI", "refined", "SVI"]:
+            raise KeyboardInterrupt
+        return ready[name]
+
+    problem, sizes = (results.DATA, results.PRIORS, results.K), {"draws": 50, "chains": 2}
+    monkeypatch.setattr(crosscheck, "psis", lambda *_, **__: 0.6)
+    monkeypatch.setattr(algorithms, "_run", once)
+    monkeypatch.setattr(algorithms, "corrected_draws", lambda *_: Corrected(None, note="no room"))
+    kept = tmp_path / "kept.jsonl"
+    with pytest.raises(KeyboardInterrupt):
+        crosscheck.run_crosscheck(tmp_path / "a", problem, checkpoint=kept, **sizes)
+    assert not (tmp_path / "a").exists()
+    first = crosscheck.run_crosscheck(tmp_path / "a", problem, checkpoint=kept, **sizes)
+    assert calls == ["CAVI", "refined", "SVI", "SVI", "NUTS"]
+    assert capsys.readouterr().err.count("read from the checkpoint") == 2
+    second = crosscheck.run_crosscheck(tmp_path / "b", problem, **sizes)
+    pd.testing.assert_frame_equal(first.summary, second.summary, check_exact=True)
+    assert (tmp_path / "a" / "crosscheck.csv").read_bytes() == (tmp_path / "b" / "crosscheck.csv").read_bytes()
+    assert first.answers["CAVI"].fit.priors == second.answers["CAVI"].fit.priors
 
 
 @pytest.mark.parametrize(
@@ -450,6 +483,7 @@ def test_a_file_is_read_as_fit_reads_it(tmp_path, monkeypatch):
     assert folder == tmp_path / "out"
     assert (data.X.shape, rank) == ((2, 4), 2)
     assert priors.coefficients.rate.a.tolist() == [[2.0, 256.0], [256.0, 2.0]]
+    assert options.pop("checkpoint").path == tmp_path / "out" / "crosscheck.checkpoint.jsonl"
     assert options == {"seed": 0, "draws": 60, "chains": 4, "init": "groups", "lam_start": "prior"}
     assert seen[1][0][1] is None
     assert seen[1][1]["init"] is None  # to be chosen by what the priors say

@@ -13,6 +13,7 @@ from gsnmf.experiments import protocol, results, tables
 from gsnmf.experiments.methods import METHODS, resolve
 from gsnmf.experiments.presets import preset, presets
 from gsnmf.experiments.protocol import Plan, Problem, run, run_fold, seeds, tasks
+from gsnmf.journal import append
 from gsnmf.model import label_driven
 
 SETTINGS = {
@@ -65,10 +66,14 @@ def only(problem, *methods, plan=PLAN):
 
 def test_a_line_that_was_cut_off_is_left_out_and_does_not_spoil_the_next(tmp_path):
     path = tmp_path / "r.jsonl"
-    results.append(path, row(fold=0))
+    append(path, row(fold=0))
     path.write_text(path.read_text() + '{"dataset": "ya')  # as a crash leaves it
-    results.append(path, row(fold=1))
+    append(path, row(fold=1))
     assert [r["fold"] for r in results.read(path)] == [0, 1]
+    assert len(path.read_text().splitlines()) == 2  # as in an undisturbed run
+    path.write_text(path.read_text().rstrip())  # as some editors leave it
+    append(path, row(fold=2))
+    assert [r["fold"] for r in results.read(path)] == [0, 1, 2]
 
 
 @pytest.mark.parametrize("text", ["dear diary\n", '{"a": 1}\n', "[1, 2]\n", "\x89PNG\n"])
@@ -208,7 +213,7 @@ def test_results_of_other_data_or_settings_are_not_taken_for_these(problem, tmp_
     run(problem._replace(X=problem.X + 1), plan, [("pca", {"rank": 3})], path, backend="sequential")
     run(problem._replace(labels=problem.labels[::-1]), plan, [("pca", {"rank": 3})], path, backend="sequential")
     assert len(results.read(path)) == 4
-    assert sum("command" in json.loads(line) for line in path.read_text().splitlines()) == 4
+    assert sum("command" in json.loads(line) for line in path.read_text().splitlines()) == 1  # the same one
 
 
 def test_worker_processes_give_the_same(problem, tmp_path):

@@ -17,9 +17,10 @@ from gsnmf.drawing import montage
 from gsnmf.experiments import figures, panels, presets
 from gsnmf.experiments.presets import preset
 from gsnmf.experiments.protocol import Problem, parts
-from gsnmf.experiments.results import append, by_fold
+from gsnmf.experiments.results import by_fold
 from gsnmf.images import preprocessing
 from gsnmf.inference import cavi
+from gsnmf.journal import append
 
 SHAPE = (4, 3)
 MASK = np.ones(SHAPE, bool)

@@ -20,6 +20,7 @@ from gsnmf.model.missing import fingerprint
 from gsnmf.model.priors import canonical
 from gsnmf.reading import read_labels, read_matrix
 from gsnmf.saving import _checksum, load_fit, pair, save_fit
+from gsnmf.writing import HOST
 
 
 def write(path: Path, text: str) -> Path:
@@ -251,6 +252,22 @@ def test_interrupted_save_leaves_the_old_files(tmp_path: Path, monkeypatch: pyte
         save_fit(tmp_path / "fit", fit._replace(num_steps=99), priors, names)
     assert load_fit(tmp_path / "fit").fit.num_steps == 7
     assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_a_save_that_was_killed_between_its_two_files_is_loaded(tmp_path: Path, first: bool) -> None:
+    """The arrays are in place, the description still has its temporary name; then the next save clears it away."""
+    fit, priors, names = a_fit()
+    if not first:
+        save_fit(tmp_path / "fit", fit, priors, names)
+    save_fit(tmp_path / "new", fit._replace(num_steps=99, elbo=fit.elbo + 1), priors, names)
+    (tmp_path / "new.npz").rename(tmp_path / "fit.npz")
+    left = tmp_path / f".fit.json.{HOST}.{2**22 + 1}.1.tmp"  # Linux has no process with such a number
+    (tmp_path / "new.json").rename(left)
+    assert load_fit(tmp_path / "fit").fit.num_steps == 99
+    save_fit(tmp_path / "fit", fit, priors, names)
+    assert load_fit(tmp_path / "fit").fit.num_steps == 7
+    assert not left.exists()
 
 
 def test_load_refuses(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+import scipy.sparse
 
 from gsnmf import cli
 from gsnmf.commands import fit as command
@@ -40,6 +42,70 @@ def test_a_signal_saves_the_fit_so_far(
     assert cli.main(words) == code
     assert load_fit(words[-1]).fit.message == "Interrupted after sweep 5."
     assert signal.getsignal(number) is before
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_an_interrupted_fit_goes_on_to_the_same_bits(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], sparse: bool
+) -> None:
+    """Ctrl-C comes after the first 25 sweeps, long before a checkpoint is due."""
+    if sparse:
+        counts = np.random.default_rng(1).poisson(0.5, (5, 6))
+        scipy.sparse.save_npz(tmp_path / "x.npz", scipy.sparse.csr_array(counts))
+        words[1] = str(tmp_path / "x.npz")
+    words += ["--max-steps", "90", "--tol", "0"]
+    assert cli.main(words) == 0
+    whole = (tmp_path / "fit.npz").read_bytes()
+    run, calls = cavi.run, []
+
+    def interrupted(*args: Any, callback: Any, **options: Any) -> Any:
+        def once(fit: Any) -> None:
+            calls.append(fit.num_steps)
+            callback(fit)
+            if len(calls) == 1:
+                os.kill(os.getpid(), signal.SIGINT)
+
+        return run(*args, callback=once, **options)
+
+    monkeypatch.setattr(cavi, "run", interrupted)
+    assert cli.main(words) == 130
+    assert load_fit(words[5]).fit.num_steps == 25
+    capsys.readouterr()
+    assert cli.main(words) == 0
+    assert "goes on from sweep 25 of" in capsys.readouterr().err
+    assert calls[0] == 25 < calls[1]
+    assert (tmp_path / "fit.npz").read_bytes() == whole
+    assert not list(tmp_path.glob("*checkpoint*"))
+
+
+def test_a_fit_that_cannot_be_saved_keeps_its_checkpoint(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    words += ["--max-steps", "90", "--tol", "0", "--checkpoint-every", "0"]
+    with monkeypatch.context() as patched:
+        patched.setattr("gsnmf.saving.save_fit", full)
+        assert cli.main(words) == 2
+    assert capsys.readouterr().err.endswith("gsnmf: error: [Errno 28] No space left on device\n")
+    assert [path.name for path in tmp_path.glob("fit*")] == ["fit.checkpoint.npz"]
+    assert cli.main(words) == 0
+    assert "goes on from sweep" in capsys.readouterr().err
+
+
+def test_a_first_fit_says_what_it_waits_for(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = logging.getLogger("gsnmf")
+    before = log.level, list(log.handlers)
+    (tmp_path / "y.txt").write_text("a\nb\na\nb\nNA\nNA\n")
+    words[2:4] = ["--labels", str(tmp_path / "y.txt")]
+    assert cli.main([*words, "--max-steps", "2", "--per-group", "1"]) == 0
+    said = capsys.readouterr().err
+    assert "gsnmf: JAX compiles the first sweeps of each shape and set of options, which takes seconds\n" in said
+    assert "gsnmf: warm start: the labelled samples are fitted first, then the 2 others are added\n" in said
+    assert (log.level, log.handlers) == before
 
 
 def test_a_signal_that_an_import_swallows_still_ends_the_command(

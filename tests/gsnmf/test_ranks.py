@@ -273,6 +273,33 @@ def test_the_interrupted_command_says_so(matrix, asked, monkeypatch, capsys):
     captured = capsys.readouterr()
     assert "Chosen: 4 components" in captured.out
     assert "interrupted; the table has the results so far" in captured.err
+    assert cli.main(["choose", str(matrix), "--ranks", "2,4", "--out", str(matrix.parent / "whole")]) == 130
+    monkeypatch.setattr(choosing, "_score", score)
+    del asked[:]
+    assert cli.main(["choose", str(matrix), "--ranks", "2,4", "--out", str(matrix.parent)]) == 0
+    assert "goes on from" in capsys.readouterr().err
+    assert len(asked) == 3  # of six
+    assert cli.main(["choose", str(matrix), "--ranks", "2,4", "--out", str(matrix.parent / "whole")]) == 0
+    one, other = (matrix.parent / "ranks.csv", matrix.parent / "whole" / "ranks.csv")
+    assert one.read_bytes() == other.read_bytes()
+    assert not list(matrix.parent.rglob("*checkpoint*"))
+
+
+def test_only_scores_of_the_same_question_are_read_again(asked, tmp_path):
+    ask = {"num_splits": 1, "checkpoint": tmp_path / "kept.jsonl", **QUIET}
+    choose_rank(X, [2, 3], **ask)
+    choose_rank(X, [2, 3, 4], **ask)  # one more
+    assert len(asked) == 3
+    choose_rank(X, [2, 3, 4], **ask | {"num_splits": 2})  # three more, in the second split
+    assert len(asked) == 6
+    others = [{"seed": 1}, {"tol": 1e-3}, {"restarts": 2}, {"num_samples": 9}, {"init": "groups"}, {"share": 0.2}]
+    for n, other in enumerate([*others, {"priors": PRIORS}, {"priors": PRIORS._replace(dictionary=Gamma(0.7, 20.0))}]):
+        choose_rank(X, [2], **ask | other)
+        assert len(asked) == 7 + n, other
+    choose_rank(X + 1, [2], **ask)
+    with jax.enable_x64(False):
+        choose_rank(X, [2], **ask)
+    assert len(asked) == 16
 
 
 def _interrupt():

@@ -2,6 +2,8 @@
 
 import functools
 import importlib.util
+import subprocess
+import sys
 from typing import Any, NamedTuple
 
 import jax
@@ -489,3 +491,23 @@ def test_labels_are_those_of_gibbs_on_twenty_problems():
     assert ours.size == 120
     assert (ours == theirs).mean() >= 0.95
     assert 0.2 < theirs.mean() < 0.8  # both groups are among them
+
+
+COUNT = """
+import jax, numpy as np
+programs = []
+jax.monitoring.register_event_duration_secs_listener(lambda name, *_, **__: programs.append(name))
+from gsnmf.inference import cavi
+from gsnmf.model import as_data, default_priors
+X = np.random.default_rng(0).poisson(5.0, (12, 15))
+data = as_data(X, [None if n % 3 == 0 else "ab"[n % 2] for n in range(15)])
+cavi.run(data, default_priors(data), key=jax.random.key(0), max_steps=5)
+print(sum("backend_compile" in name for name in programs))
+"""
+
+
+@pytest.mark.slow
+def test_a_first_fit_with_unlabelled_samples_compiles_few_programs():
+    """Each costs tens of milliseconds, however small: 77 at a time when samples were taken and mixed op by op."""
+    ran = subprocess.run([sys.executable, "-W", "ignore", "-c", COUNT], capture_output=True, text=True, check=True)
+    assert 5 < int(ran.stdout) <= 35

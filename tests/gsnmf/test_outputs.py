@@ -1,0 +1,69 @@
+"""Commands recognise what gsnmf wrote, and nothing else."""
+
+import json
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gsnmf.checkpoints import Checkpoint
+from gsnmf.commands.outputs import OWN, check_outputs, is_own
+from gsnmf.drawing.axes import new_axes, write_figure
+from gsnmf.experiments.results import IDENTITY
+from gsnmf.inference import Fit, Posterior
+from gsnmf.inference.engine import Snapshot
+from gsnmf.journal import Journal, append
+from gsnmf.model import Gamma, Names, Priors
+from gsnmf.saving import save_fit
+
+
+@pytest.fixture
+def written(tmp_path):
+    """One file of every kind that commands write; pages and tables are checked where commands run."""
+    one = Gamma(np.ones((1, 1)), np.ones((1, 1)))
+    fit = Fit(Posterior(one, one, None), np.array([-1.0]), 1, False, "made up", priors=Priors(one, one))
+    save_fit(tmp_path / "fit", fit, None, Names([0], [0], []))
+    Checkpoint(tmp_path / "fit.checkpoint.npz", "mark").save(Snapshot([np.ones(1)], np.ones(()), np.ones(1), False))
+    for suffix in ("png", "pdf", "svg"):
+        write_figure(new_axes().figure, tmp_path / f"picture.{suffix}")
+    append(tmp_path / "results.jsonl", {"command": "gsnmf reproduce", "versions": {}})
+    append(tmp_path / "rows.jsonl", dict.fromkeys(IDENTITY))
+    Journal(tmp_path / "ranks.checkpoint.jsonl").piece("key", lambda: {"a": 1})
+    (tmp_path / "cut.jsonl").write_bytes((tmp_path / "results.jsonl").read_bytes()[:9])
+    (tmp_path / "empty.jsonl").write_bytes(b"")
+    return sorted(tmp_path.iterdir())
+
+
+def test_every_command_recognises_what_it_writes(written):
+    assert {path.suffix for path in written} == OWN.keys() - {".html", ".csv"}
+    for path in written:
+        assert is_own(path), path
+    check_outputs(written, (), False)
+
+
+def test_files_of_others_are_not_taken_for_own(tmp_path):
+    for suffix in OWN:
+        for content in (b"mine", b"{}", b"[]", b'{"a": 1}\n', b"\x89PNG", b"%PDF", b"" if suffix != ".jsonl" else b"x"):
+            path = Path(tmp_path, f"a{suffix}")
+            path.write_bytes(content)
+            assert not is_own(path), (suffix, content)
+            with pytest.raises(ValueError, match="which exists and is another's"):
+                check_outputs([path], (), False)
+            check_outputs([path], (), True)
+            with pytest.raises(ValueError, match="to name a file other than the input"):
+                check_outputs([path], [path], True)
+    with zipfile.ZipFile(tmp_path / "b.npz", "w") as archive:
+        archive.writestr("about.npy", b"something else")
+    assert not is_own(tmp_path / "b.npz")
+    (tmp_path / "c.json").write_text(json.dumps({"about": 1, "summary": 2}))
+    assert not is_own(tmp_path / "c.json")
+    (tmp_path / "folder.png").mkdir()
+    check_outputs([tmp_path / "folder.png"], (), False)  # where it would be written says so
+
+
+def test_pictures_are_the_same_bytes_every_time(tmp_path):
+    for suffix in ("png", "pdf"):
+        for name in ("a", "b"):
+            write_figure(new_axes().figure, tmp_path / f"{name}.{suffix}")
+        assert (tmp_path / f"a.{suffix}").read_bytes() == (tmp_path / f"b.{suffix}").read_bytes()
