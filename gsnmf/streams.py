@@ -20,7 +20,8 @@ import numpy as np
 from .inference.stream.batches import read_levels
 from .model import Gamma, GroupSparse, Priors, as_data, default_priors
 from .reading import PathLike, read_matrix
-from .reading.hdf5 import SUFFIXES, Rows, find_matrix, names_of, open_group, read_column
+from .reading.arrays import open_npy
+from .reading.hdf5 import SUFFIXES, Rows, find_matrix, in_a_sentence, names_of, open_group, opened, read_column
 
 __all__ = ["LAZY", "Rows", "open_matrix", "read_column", "read_names", "sampled_priors"]
 
@@ -44,12 +45,14 @@ def open_matrix(path: PathLike, key: str | None = None) -> Any:
     if key is not None and suffix not in SUFFIXES:
         raise ValueError(f"expected a place in a file only for HDF5 and zarr; got {key!r} for {path.name}")
     if suffix == ".npy":
-        X = np.load(path, mmap_mode="r", allow_pickle=False)
+        X = open_npy(path)
         if X.ndim != 2 or X.dtype.kind not in "biuf":
             raise ValueError(f"expected a matrix of real numbers in {path}; got {X.dtype} of shape {X.shape}")
         return X
     if suffix in SUFFIXES:
-        return Rows(find_matrix(open_group(path), key, path))
+        group = open_group(path)
+        with in_a_sentence(path):
+            return Rows(find_matrix(group, key, path), path)
     return read_matrix(path).X
 
 
@@ -64,7 +67,8 @@ def read_names(path: PathLike, num_features: int) -> list[Any]:
     suffix = path.suffix.lower()
     names: Any = None
     if suffix in SUFFIXES:
-        names = names_of(open_group(path), "var", num_features)
+        with opened(path) as group:
+            names = names_of(group, "var", num_features)
     elif suffix != ".npy":
         names = read_matrix(path).feature_names
     return list(range(num_features)) if names is None else list(names)
