@@ -173,7 +173,8 @@ def load_fit(path: PathLike) -> Saved:
         data = _build_data(description.get("observed"), names, arrays)
         more = _build(description.get("pixels"), arrays), description.get("seconds")
         saved = Saved(fit, how["priors"], names, data, *more)
-        shapes = [np.shape(q.mean) for q in (fit.posterior.T, fit.posterior.V)]
+        with np.errstate(over="ignore"):  # only the shapes of the means count here
+            shapes = [np.shape(q.mean) for q in (fit.posterior.T, fit.posterior.V)]
         if shapes != [(len(saved.names.feature), shapes[1][0]), (shapes[0][1], len(saved.names.sample))]:
             raise ValueError(
                 f"factors of shapes {shapes} for {len(saved.names.feature)} names of features "

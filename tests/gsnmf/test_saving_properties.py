@@ -9,11 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gsnmf.inference import Fit, Posterior
-from gsnmf.model import Exponential, Gamma, GroupSparse, Priors, Relevance, as_data
+from gsnmf.model import Exponential, Gamma, GroupSparse, HeldOut, Names, Priors, Relevance, as_data
+from gsnmf.model.compressed import Places
 from gsnmf.saving import load_fit, save_fit
 
 F, N, K, C = 3, 5, 2, 2
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), min_size=1, max_size=8)
+MASKS = hnp.arrays(bool, (F, N)).filter(np.any)
 LABELS = st.sampled_from(["a", "b", None, ["a", "b"]])
 
 
@@ -39,7 +41,7 @@ def saved(draw):
     labels = ["a", "b", *draw(st.lists(LABELS, min_size=N - 2, max_size=N - 2))]
     names = [draw(st.lists(TEXT, min_size=n, max_size=n)) for n in (F, N)]
     form = draw(st.sampled_from([np.asarray, scipy.sparse.csr_array, scipy.sparse.csc_array]))
-    data = as_data(form(X), labels, mask=draw(hnp.arrays(bool, (F, N))), feature_names=names[0], sample_names=names[1])
+    data = as_data(form(X), labels, mask=draw(MASKS), feature_names=names[0], sample_names=names[1])
     elbo = draw(hnp.arrays(float, 4, elements=st.floats(allow_nan=False)))
     return Fit(posterior, elbo, 4, draw(st.booleans()), draw(TEXT), priors=priors), data
 
@@ -48,13 +50,20 @@ def leaves(tree, path=""):
     """All arrays in nested tuples, by their place; sparse matrices by their parts."""
     if tree is None or isinstance(tree, (str, bool, int, float)):
         return {path: tree}
-    if hasattr(tree, "_fields"):
-        return {k: v for f in tree._fields for k, v in leaves(getattr(tree, f), f"{path}.{f}").items()}
+    others = {
+        Names: ("feature", "sample", "group"),
+        HeldOut: ("feature", "sample", "value"),
+        Places: ("feature", "sample"),
+    }
+    fields = others.get(type(tree), getattr(tree, "_fields", None))
+    if fields:
+        return {k: v for f in fields for k, v in leaves(getattr(tree, f), f"{path}.{f}").items()}
     if hasattr(tree, "indptr"):
         return {f"{path}.{part}": np.asarray(getattr(tree, part)) for part in ("indptr", "indices", "values")}
     return {path: np.asarray(tree)}
 
 
+@settings(max_examples=20, phases=["explicit", "generate"])  # examples are small: nothing to shrink
 @given(saved(), st.booleans())
 def test_what_is_saved_is_loaded_bit_for_bit(tmp_path_factory, example, with_data):
     fit, data = example

@@ -26,7 +26,7 @@ POSITIVE = st.floats(1e-6, 1e8)
 def masked(draw):
     """A matrix and a mask of its shape, true where it was observed."""
     X = draw(MATRICES)
-    return X, draw(hnp.arrays(bool, X.shape))
+    return X, draw(hnp.arrays(bool, X.shape).filter(np.any))
 
 
 def values(data):
