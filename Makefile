@@ -64,7 +64,7 @@ mutants: $(VENV)/ready ## plant bugs, one at a time, and see which test notices 
 	$(BIN)/python tests/mutation/run.py $(ARGS)
 
 fuzz: $(VENV)/ready ## damage files and options at random for SECONDS=60, and keep what crashes in fuzz-crashes/ (ARGS='--seed 1')
-	$(BIN)/python tests/fuzz/run.py --seconds $(or $(SECONDS),60) $(ARGS)
+	$(BIN)/python tests/fuzz/fuzz.py --seconds $(or $(SECONDS),60) $(ARGS)
 
 coverage: $(VENV)/ready ## lines of model/ and inference/ that no test runs
 	$(PIP) 'pytest-cov>=5'

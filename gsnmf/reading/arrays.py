@@ -95,7 +95,9 @@ def _read_sparse_npz(path: Path) -> Any:
         with zipfile.ZipFile(path) as file:
             if not set(file.namelist()) >= SPARSE:
                 return None
-        read_arrays(path, ())  # for its checks
+        found, _ = read_arrays(path, ("shape",))  # and for its checks
+        if not all(0 <= n < 2**31 for n in found["shape"].ravel().tolist()):
+            raise ValueError(f"a shape of {found['shape'].tolist()}")
     except Exception as error:  # of a damaged file: from zipfile, zlib, tokenize, struct, …
         raise ValueError(f"expected a sparse matrix in {path}; got {in_words(error)}") from None
     return require_consistent(lambda: scipy.sparse.load_npz(path), path)
