@@ -40,4 +40,4 @@ def test_a_survivor_and_an_untried_bug_are_failures(capsys):
 
 def test_a_run_without_time_begins_nothing(capsys):
     assert main(["--only", "momentum", "--seconds", "0", "--skip-sound", "--jobs", "1"]) == 1
-    assert "0 of 1 caught" in capsys.readouterr().out
+    assert "0 of 2 caught" in capsys.readouterr().out
