@@ -137,17 +137,11 @@ def run_command(words: list[str]) -> None:
     def instead(*_: Any, **__: Any) -> None:
         raise ValueError("expected no fit; got one")
 
-    places = [
-        (cavi, "run"),
-        (cavi, "stream"),
-        (cavi, "run_many"),
-        (ranks, "choose_rank"),
-        (crosscheck, "run_crosscheck"),
-    ]
+    places = {cavi: ("run", "stream", "run_many"), ranks: ("choose_rank",), crosscheck: ("run_crosscheck",)}
     said = io.StringIO()
     with contextlib.ExitStack() as stack:
-        for module, name in places:
-            stack.enter_context(mock.patch.object(module, name, instead))
+        for module, names in places.items():
+            stack.enter_context(mock.patch.multiple(module, **dict.fromkeys(names, instead)))
         stack.enter_context(contextlib.redirect_stdout(said))
         stack.enter_context(contextlib.redirect_stderr(said))
         try:
@@ -190,10 +184,8 @@ def try_one(number: int, seeds: list[Path], others: list[bytes], options: argpar
     shutil.rmtree(now, ignore_errors=True)
     now.mkdir(parents=True)
     if seed.name == "flags":
-        files = sorted(path.name for path in seeds if path.name != "flags")
-        for name in files:
-            (now / name).symlink_to(seed.with_name(name))
-        words = command_line(rng, files)
+        shutil.copytree(seed.parent, now, dirs_exist_ok=True)
+        words = command_line(rng, sorted(path.name for path in seed.parent.iterdir()))
         (now / "words.json").write_text(json.dumps(words))
         return watched(lambda: run_command(words), now)
     prepare(rng, seed, now, others)
@@ -206,9 +198,9 @@ def watched(attempt: Callable[[], Any], now: Path) -> str | None:
     def ring(*_: Any) -> None:
         raise TooLong(f"more than {LIMIT} s")
 
-    signal.signal(signal.SIGALRM, ring)
+    signal.signal(signal.SIGPROF, ring)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    signal.alarm(LIMIT)
+    signal.setitimer(signal.ITIMER_PROF, LIMIT)  # of CPU time: a machine may be suspended
     try:
         with contextlib.chdir(now), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -217,7 +209,7 @@ def watched(attempt: Callable[[], Any], now: Path) -> str | None:
     except (Exception, TooLong):
         return traceback.format_exc()
     finally:
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
     more = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
     return f"{more / 1e9:.1f} GB more memory" if more > ROOM else None
 
@@ -236,6 +228,8 @@ def work(options: argparse.Namespace) -> int:
 
     jax.config.update("jax_platforms", "cpu")
     faulthandler.enable()
+    faulthandler.register(signal.SIGXCPU, chain=True)  # ends loops in C, into which no Python signal reaches
+    _, most = resource.getrlimit(resource.RLIMIT_CPU)
     scratch = Path(options.worker)
     valid = scratch / "seeds"
     shutil.rmtree(valid, ignore_errors=True)
@@ -253,7 +247,7 @@ def work(options: argparse.Namespace) -> int:
     end, number = time.monotonic() + options.seconds, options.begin
     while time.monotonic() < end:
         (scratch / "number").write_text(str(number))
-        faulthandler.dump_traceback_later(2 * LIMIT, exit=True)  # for loops in C, which no signal ends
+        resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time()) + 2 * LIMIT, most))
         said = try_one(number, seeds, others, options, scratch / "now")
         if said is not None:
             keep(scratch / "now", options.crashes, f"{options.seed}-{number}", said)
