@@ -63,7 +63,7 @@ def leaves(tree, path=""):
     return {path: np.asarray(tree)}
 
 
-@settings(max_examples=20, phases=["explicit", "generate"])  # examples are small: nothing to shrink
+@settings(max_examples=20)
 @given(saved(), st.booleans())
 def test_what_is_saved_is_loaded_bit_for_bit(tmp_path_factory, example, with_data):
     fit, data = example
