@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 PYTHONS := 3.11 3.12 3.13
 MATRIX ?= $(addprefix tests/,$(addprefix inference/test_,arviz.py align.py diagnostics.py svi.py gibbs.py mcmc.py) $(addprefix gsnmf/test_,anndata.py crosscheck.py comparison.py feature_sets.py features.py files.py ranks.py reading.py))
-.PHONY: help demo test test-slow test-matrix tests-here test-install mutants lint format bench docs notebooks clean clean-cache
+.PHONY: help demo test test-slow test-matrix test-lowest tests-here test-install mutants fuzz coverage release-check lint format bench docs notebooks clean clean-cache
 
 PYTHON ?= $(shell for v in 3.11 3.12 3.13 3; do command -v python$$v >/dev/null 2>&1 && python$$v -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo python$$v && break; done)
 VENV ?= .venv
@@ -50,8 +50,31 @@ tests-here: $(VENV)/ready
 	@$(BIN)/python -c 'from importlib.metadata import version as v; print(*(f"{name} {v(name)}" for name in ("arviz", "numpyro", "jax", "pandas")))'
 	$(CACHED) -q $(PARALLEL) $(MATRIX)
 
+# The lowest versions that pyproject.toml allows, of what it names itself; uv resolves them.
+.venv-lowest/ready: pyproject.toml
+	@test -n "$(UV)" || { echo "expected uv, which resolves the lowest versions; found none (pip install uv)" >&2; exit 1; }
+	$(UV) venv --quiet --allow-existing --python 3.11 .venv-lowest
+	$(UV) pip install --quiet --python .venv-lowest/bin/python --resolution lowest-direct --editable '.[test]'
+	@touch $@
+
+test-lowest: .venv-lowest/ready ## the same with the lowest versions of every dependency, on Python 3.11 (MATRIX=tests for all)
+	$(MAKE) --no-print-directory VENV=.venv-lowest --old-file .venv-lowest/ready tests-here
+
 mutants: $(VENV)/ready ## plant bugs, one at a time, and see which test notices (ARGS='--only TEXT' for some)
 	$(BIN)/python tests/mutation/run.py $(ARGS)
+
+fuzz: $(VENV)/ready ## damage files and options at random for SECONDS=60, and keep what crashes in fuzz-crashes/ (ARGS='--seed 1')
+	$(BIN)/python tests/fuzz/fuzz.py --seconds $(or $(SECONDS),60) $(ARGS)
+
+coverage: $(VENV)/ready ## lines of model/ and inference/ that no test runs
+	$(PIP) 'pytest-cov>=5'
+	$(CACHED) -q $(PARALLEL) --cov=gsnmf.model --cov=gsnmf.inference --cov-report=term-missing:skip-covered --cov-fail-under=97 $(ARGS)
+
+release-check: $(VENV)/ready ## build sdist and wheel in dist/, and let twine check them
+	$(PIP) 'build>=1.2' 'twine>=6'
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/python -m twine check --strict dist/*
 
 test-install: ## install from wheel, sdist and checkout, with and without a compiler, on every Python there is: a table
 	$(PYTHON) tests/install_matrix.py $(ARGS)

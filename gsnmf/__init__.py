@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .reading import load_data
     from .reporting import report
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "Choice",
     "Consensus",

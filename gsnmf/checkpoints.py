@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import time
-import zipfile
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
@@ -87,7 +86,7 @@ class Checkpoint:
             if about["format"] != FORMAT or about["format_version"] > FORMAT_VERSION:
                 raise ValueError(f"{about['format']} in version {about['format_version']}")
             mark, stop = about["mark"], bool(about["stop"])
-        except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        except Exception as error:  # of another or a damaged file: from zipfile, zlib, tokenize, struct, …
             raise ValueError(f"expected a checkpoint in {self.path}; got {error} ({remedy})") from None
         if mark != self.mark:
             raise ValueError(f"expected {self.path} to be a checkpoint of this run; got that of another one ({remedy})")

@@ -13,7 +13,7 @@ from typing import Any
 from . import __version__
 from .inference import Fit
 from .model import Data, Names, Priors
-from .packing import WRONG, Saved, pack, unpack
+from .packing import Saved, pack, unpack
 from .reading import PathLike
 from .writing import write_whole
 
@@ -79,7 +79,7 @@ def load_fit(path: PathLike) -> Saved:
         )
     try:
         return unpack(content, description)
-    except WRONG as error:
+    except Exception as error:  # of other arrays and descriptions: from zipfile, zlib, tokenize, struct, NumPyro, …
         raise ValueError(f"expected {text} to describe the arrays of {npz.name}; got {error!r}") from None
 
 

@@ -20,6 +20,7 @@ import numpy as np
 from .inference.stream.batches import read_levels
 from .model import Gamma, GroupSparse, Priors, as_data, default_priors
 from .reading import Matrix, PathLike, read_matrix
+from .reading.arrays import open_npy
 from .reading.hdf5 import SUFFIXES, Rows, open_hdf5, read_column
 
 __all__ = ["LAZY", "Rows", "open_matrix", "open_named", "read_column", "sampled_priors"]
@@ -54,7 +55,7 @@ def open_named(path: PathLike, key: str | None = None) -> Matrix:
     if key is not None and suffix not in SUFFIXES:
         raise ValueError(f"expected a place in a file only for HDF5 and zarr; got {key!r} for {path.name}")
     if suffix == ".npy":
-        X = np.load(path, mmap_mode="r", allow_pickle=False)
+        X = open_npy(path)
         if X.ndim != 2 or X.dtype.kind not in "biuf":
             raise ValueError(f"expected a matrix of real numbers in {path}; got {X.dtype} of shape {X.shape}")
         return Matrix(X, None, None)

@@ -17,12 +17,25 @@ os.environ["XLA_FLAGS"] = " ".join(
     + [os.environ.get("XLA_FLAGS", "")]
 )
 
+import hypothesis
 import jax
 import numpy as np
 import pytest
 
 from gsnmf.model import Exponential, Gamma, GroupSparse, Priors, Relevance, as_data, label_driven
 
+# Property tests: the same few examples in every run, of a few shapes, as a new shape is a new program.
+SHARED = hypothesis.HealthCheck.function_scoped_fixture  # precision is the same for all examples
+hypothesis.settings.register_profile(
+    "fixed",
+    derandomize=True,
+    max_examples=15,
+    deadline=None,
+    database=None,
+    suppress_health_check=[SHARED],
+    phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate],  # to shrink a failure: --hypothesis-profile=default
+)
+hypothesis.settings.load_profile("fixed")
 jax.config.update("jax_platforms", "cpu")
 gc.set_threshold(50_000, 20, 20)  # what JAX has traced stays alive: passes over it took a twentieth of the time
 

@@ -57,13 +57,34 @@ def read_arrays(path: Path, keys: Sequence[str]) -> tuple[dict[str, NDArray[Any]
         with path.open("rb") as file:
             loaded = np.load(file, allow_pickle=False)
             if isinstance(loaded, np.ndarray):
+                _check_characters(loaded)
                 return {"": loaded}, [""]
             names = list(loaded.files)
             wanted = names if len(names) == 1 else [key for key in keys if key in names]
             # A member that is not an array is returned as bytes.
-            return {name: np.asarray(loaded[name]) for name in wanted}, names
+            arrays = {name: np.asarray(loaded[name]) for name in wanted}
+            for array in arrays.values():
+                _check_characters(array)
+            return arrays, names
     except Exception as error:  # of a damaged file: from zipfile, zlib, tokenize, struct, …
         raise ValueError(f"expected a NumPy file of numbers or text in {path}; got {in_words(error)}") from None
+
+
+def open_npy(path: Path) -> NDArray[Any]:
+    """Open the array of a .npy as a memory map, without reading it."""
+    try:
+        with path.open("rb") as file:
+            _check_claim(file, path.stat().st_size)
+        array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    except Exception as error:  # of a damaged file: from tokenize, struct, mmap, …
+        raise ValueError(f"expected a NumPy file of numbers in {path}; got {in_words(error)}") from None
+    return array
+
+
+def _check_characters(array: NDArray[Any]) -> None:
+    """Raise SystemError, as Python does, for text with numbers that are not characters."""
+    if array.dtype.kind == "U":
+        array.tolist()
 
 
 def _read_sparse_npz(path: Path) -> Any:
@@ -74,7 +95,9 @@ def _read_sparse_npz(path: Path) -> Any:
         with zipfile.ZipFile(path) as file:
             if not set(file.namelist()) >= SPARSE:
                 return None
-        read_arrays(path, ())  # for its checks
+        found, _ = read_arrays(path, ("shape",))  # and for its checks
+        if not all(0 <= n < 2**31 for n in found["shape"].ravel().tolist()):
+            raise ValueError(f"a shape of {found['shape'].tolist()}")
     except Exception as error:  # of a damaged file: from zipfile, zlib, tokenize, struct, …
         raise ValueError(f"expected a sparse matrix in {path}; got {in_words(error)}") from None
     return require_consistent(lambda: scipy.sparse.load_npz(path), path)

@@ -35,16 +35,20 @@ class Rows:
 
     Args:
         stored: a dataset samples × features; or a group with data, indices and indptr, as AnnData and 10x write them.
+        path: of the file, for errors.
     """
 
     block = BLOCK
 
-    def __init__(self, stored: Any) -> None:
-        self.stored = stored
+    def __init__(self, stored: Any, path: PathLike = "") -> None:
+        self.stored, self.path = stored, path
         self.indptr: NDArray[np.int64] | None = None
         self.kept: NDArray[np.intp] | None = None
         self.names: list[str] | None = None
         if hasattr(stored, "keys"):
+            for name in ("indptr", "indices"):
+                if stored[name].dtype.kind not in "iu":
+                    raise ValueError(f"expected whole numbers in {name} of compressed rows; got {stored[name].dtype}")
             self.indptr = np.asarray(stored["indptr"][:], np.int64)
             F, N = shape_of(stored)
             self.dtype = stored["data"].dtype
@@ -62,7 +66,10 @@ class Rows:
         every, rows = key
         if not (isinstance(every, slice) and every == slice(None)):
             raise IndexError(f"expected X[:, rows]; got X[{every!r}, …]")
-        rows = np.asarray(rows)
+        with in_a_sentence(Path(self.path)):
+            return self._read(np.asarray(rows))
+
+    def _read(self, rows: NDArray[np.int64]) -> Any:
         runs = np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1) if len(rows) else []
         if self.indptr is None:
             parts = [self.stored[int(run[0]) : int(run[-1]) + 1] for run in runs]
@@ -86,8 +93,9 @@ def open_hdf5(path: Path, key: str | None = None) -> Matrix:
         key: as in `read_hdf5`.
     """
     group = open_group(path)
-    rows = Rows(find_matrix(group, key, path))
-    return _named(rows, rows, group, path)
+    with in_a_sentence(path):
+        rows = Rows(find_matrix(group, key, path), path)
+        return _named(rows, rows, group, path)
 
 
 def read_hdf5(path: Path, *, key: str | None = None) -> Matrix:
@@ -147,15 +155,23 @@ def opened(path: Path) -> Iterator[Any]:
     """Open a file, and close it; raise ValueError for whatever h5py or zarr raise of a damaged one."""
     group = open_group(path)
     try:
-        yield group
+        with in_a_sentence(path):
+            yield group
+    finally:
+        if hasattr(group, "close"):
+            group.close()
+
+
+@contextmanager
+def in_a_sentence(path: Path) -> Iterator[None]:
+    """Raise ValueError for whatever h5py or zarr raise of a damaged file."""
+    try:
+        yield
     except Exception as error:
         if isinstance(error, ValueError) and str(error).startswith("expected"):
             raise  # a sentence of our own
         said = " ".join(str(error).split()) or type(error).__name__
         raise ValueError(f"expected a matrix with names in {path}; got {said}") from None
-    finally:
-        if hasattr(group, "close"):
-            group.close()
 
 
 def find_matrix(group: Any, key: str | None, path: Path, *, columns: bool = False) -> Any:

@@ -73,6 +73,8 @@ def check_market(file: BinaryIO | gzip.GzipFile, path: Path) -> None:
     form = rb"[ \t]*+" + rb"[ \t]++".join(values) + rb"[ \t]*+\r?\n|[ \t]*+\r?\n"
     lines = re.compile(rb"(?:" + form + rb")*+")
     while text := file.read(BLOCK) + file.readline():
+        if text[-1:] in (b" ", b"\t", b"\r"):  # SciPy would end the whole process
+            raise ValueError("a last line that ends in a space, not in a line break")
         text = text if text.endswith(b"\n") else text + b"\n"
         found = lines.match(text)
         end = found.end() if found else 0

@@ -1,16 +1,22 @@
 """Fits saved by former versions are loaded for ever."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
+import scipy.sparse
 
 from gsnmf.inference import cavi, label_probabilities
 from gsnmf.saving import load_fit
 
-FOLDER = "tests/data/saved_0.1"  # written by version 0.1.0 in double precision, 20 sweeps each
+# Written by versions 0.1.0 and 0.2.0 in double precision, 20 sweeps each.
+FOLDERS = ["tests/data/saved_0.1", "tests/data/saved_0.2"]
 
 
-def test_a_fit_with_unlabelled_samples():
-    fit, priors, names, data, *_ = load_fit(f"{FOLDER}/unlabelled")
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_a_fit_with_unlabelled_samples(folder):
+    fit, priors, names, data, *_ = load_fit(f"{folder}/unlabelled")
     assert np.flatnonzero(data.labels.unlabelled).tolist() == [1, 5]
     assert np.flatnonzero(data.labels.several).tolist() == [4]
     assert np.flatnonzero(fit.posterior.labels.unlabelled).tolist() == [1, 5]
@@ -22,8 +28,24 @@ def test_a_fit_with_unlabelled_samples():
     assert label_probabilities(fit, data, num_samples=10).shape == (7, 2)
 
 
-def test_a_fit_with_learned_hyperparameters():
-    fit, priors, _, data, *_ = load_fit(f"{FOLDER}/learned")
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_a_fit_with_learned_hyperparameters(folder):
+    fit, priors, _, data, *_ = load_fit(f"{folder}/learned")
     assert fit.learned
     assert fit.priors is priors
     assert cavi.bound(fit, data) == pytest.approx(fit.elbo[-1], rel=1e-12)
+
+
+def test_a_fit_of_a_sparse_matrix():
+    fit, _, names, data, *_ = load_fit("tests/data/saved_0.2/sparse")
+    assert scipy.sparse.issparse(data.X.to_scipy())
+    assert data.num_observed == 5 * 7 - 4
+    assert names.group.tolist() == ["a", "b"]
+    assert cavi.bound(fit, data) == pytest.approx(fit.elbo[-1], rel=1e-12)
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_files_are_those_of_their_version(folder):
+    """Nobody writes them again by a later version."""
+    for path in Path(folder).glob("*.json"):
+        assert json.loads(path.read_text())["gsnmf_version"] == folder.removeprefix("tests/data/saved_") + ".0"

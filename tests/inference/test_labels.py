@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import reference
+import scipy.special
 from conftest import problem
 from jax.scipy.special import digamma, gammaln
 from test_cavi import PLAIN, slow
@@ -12,6 +13,7 @@ from test_cavi import PLAIN, slow
 from gsnmf.inference import cavi, in_use
 from gsnmf.inference.components import without
 from gsnmf.inference.labels import FORMS
+from gsnmf.inference.observations import observe
 from gsnmf.inference.posterior import Posterior
 from gsnmf.model import Dirichlet, Gamma, GroupSparse, Priors, as_data, label_driven
 from gsnmf.model.problem import Problem
@@ -383,3 +385,14 @@ def test_the_gap_of_the_printed_bound_counts_what_q_of_z_expects():
     np.testing.assert_allclose(cavi.paper_bound_gap(q, data), np.sum(each @ q.z.T), rtol=1e-10)
     with pytest.raises(ValueError, match="one label per sample"):
         cavi.paper_bound_gap(q, partly(11, several=True))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_annealing_weighs_the_evidence_for_labels(form):
+    """q(z) ∝ exp(E[log π] + β evidence): at β = 0 the prior of labels, at β = 1 everything counts."""
+    data, _, _ = Problem(partly(0), small_priors(), 2)
+    labels, rng = observe(data, form).labels, np.random.default_rng(0)
+    log_prior, evidence = rng.normal(size=(2, 3, 3))
+    for beta in (0.0, 0.25, 1.0):
+        found = labels.temper(np.array(beta)).softmax(log_prior, evidence)
+        np.testing.assert_allclose(found, scipy.special.softmax(log_prior + beta * evidence, axis=1), rtol=1e-12)
