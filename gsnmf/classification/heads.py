@@ -83,7 +83,8 @@ class Bounds:
 
     def scores(self, seen: Represented) -> NDArray[np.float64]:
         """Return scores of classes, samples × classes."""
-        return seen.bounds + self.log_pi
+        scores: NDArray[np.float64] = seen.bounds + self.log_pi
+        return scores
 
 
 @dataclass(frozen=True)

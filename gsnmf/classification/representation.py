@@ -92,7 +92,7 @@ def imputed(X: Any, dictionaries: Sequence[Any], coefficients: Sequence[NDArray[
     if scipy.sparse.issparse(X):
         X = scipy.sparse.csc_array(X, dtype=float, copy=True)
         missing = np.isnan(X.data)
-        places = X.indices[missing], np.repeat(np.arange(X.shape[1]), np.diff(X.indptr))[missing]
+        places: Any = X.indices[missing], np.repeat(np.arange(X.shape[1]), np.diff(X.indptr))[missing]
     else:
         X = np.array(X, float)
         places = np.nonzero(np.isnan(X))

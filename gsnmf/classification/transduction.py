@@ -119,15 +119,14 @@ def views(X: ArrayLike, dictionaries: Sequence[ArrayLike], samples: float = 1 / 
     coefficients = [nnls(T, X) for T in dictionaries]
     parts = [unit(part) for V in coefficients for part in (V, np.sqrt(V))]
     points = [np.sqrt((1 - samples) / len(parts)) * part for part in parts]
-    if samples > 0:
-        X = imputed(X, dictionaries, coefficients)
-    if not scipy.sparse.issparse(X):
-        return np.vstack([*points, np.sqrt(samples) * unit(X)] if samples > 0 else points).T
     if samples == 0:
         return np.vstack(points).T
-    lengths = scipy.sparse.linalg.norm(X, axis=0)
-    X = X @ scipy.sparse.diags_array(np.sqrt(samples) / np.where(lengths > 0, lengths, 1))
-    return scipy.sparse.hstack([scipy.sparse.csr_array(np.vstack(points).T), X.T], format="csr")
+    complete: Any = imputed(X, dictionaries, coefficients)
+    if not scipy.sparse.issparse(complete):
+        return np.vstack([*points, np.sqrt(samples) * unit(complete)]).T
+    lengths = scipy.sparse.linalg.norm(complete, axis=0)
+    complete = complete @ scipy.sparse.diags_array(np.sqrt(samples) / np.where(lengths > 0, lengths, 1))
+    return scipy.sparse.hstack([scipy.sparse.csr_array(np.vstack(points).T), complete.T], format="csr")
 
 
 def affinities(points: Any, neighbours: int) -> csr_array:
