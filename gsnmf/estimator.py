@@ -102,11 +102,13 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
             nearest neighbours; "cosine", the class that is nearest on average; "blend", the class that is nearest on
             average over cosines of coefficients and of their square roots; "model", the class posterior of `fold_in`;
             "lda" and "svm", shrinkage linear discriminants and a support vector machine on square roots of the
-            components' proportions; "stacked", which also sees the samples themselves: the model's class posterior
-            together with a linear support vector machine and discriminants on log-normalised samples. "auto": the most
-            accurate of these on parts of the training samples that are left out of dictionary and head in turn, which
-            costs three more sets of fits (one, from 2000 samples on): nearest, blend, lda and svm for dense X; nearest,
-            blend, model, lda and stacked for sparse X. Several labels per sample have a head of their own.
+            components' proportions; "stacked", which also sees the samples themselves, as a weighted sum of scores: for
+            dense X, the nearest sample by cosine, discriminants on log-normalised samples, and "lda"; for sparse X, a
+            linear support vector machine and discriminants on log-normalised samples, and "model". "auto": the head of
+            these with the lowest log loss on parts of the training samples that are left out of dictionary and head in
+            turn, which costs three more sets of fits (one, from 2000 samples on): nearest, blend, lda, svm and stacked
+            for dense X; nearest, blend, model, lda and stacked for sparse X. Several labels per sample have a head of
+            their own.
         n_restarts: number of fits from different random starts, all of which take part in predictions, except by
             "nearest".
         select: criterion by which one restart is kept. "bound": the highest bound. "validation": each restart is fitted
@@ -147,8 +149,8 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         label_distributions_: probabilities of the labels, samples × classes; 1 for labels that were given. They are not
             calibrated.
         predictor_: the head that predicts, chosen if predict_by is "auto"; predictor_scores_: accuracy of every head on
-            training samples that were left out in turn, with its standard error; predictor_reason_: the choice in
-            words. The last two are only set where heads were compared.
+            training samples that were left out in turn, with its standard error, and log loss, by which the choice is
+            made; predictor_reason_: the choice in words. The last two are only set where heads were compared.
         temperature_: the temperature of `predict_proba` for the `predict_by` of the fit; None if it was not calibrated,
             or could not be, as no class has two labelled samples or there is only one class. It has no effect if
             `predict_by` is changed later.
@@ -353,10 +355,12 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
     def predict_proba(self, X: ArrayLike) -> NDArray[Any]:
         """Return probabilities of classes, samples × classes.
 
-        They are proportional to exp(score / `temperature_`), where a score is minus the angle between coefficients, a
-        proportion of votes, or the model's log π_c + ℒ_τ(c). Without a temperature only their order is of much use: 1
-        for the class of the "nearest" sample and proportions of votes for "vote"; mean cosines divided by their sum for
-        "cosine" and "blend", which are all close to uniform; the "model"'s own probabilities are far too sure.
+        They are proportional to exp(score / `temperature_`). A score is minus the angle between coefficients for
+        "nearest", "cosine" and "blend", a proportion of votes for "vote", the model's log π_c + ℒ_τ(c) for "model", the
+        decision function of scikit-learn's classifier for "lda" and "svm", and the weighted sum of scores of its terms
+        for "stacked". Without a temperature only their order is of much use: 1 for the class of the "nearest" sample
+        and proportions of votes for "vote"; mean cosines divided by their sum for "cosine" and "blend", which are all
+        close to uniform; proportional to exp(score) for the others, which is far too sure for "model".
 
         Args:
             X: samples × features.

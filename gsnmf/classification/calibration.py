@@ -37,11 +37,26 @@ def temper(scores: ArrayLike, temperature: float) -> NDArray[np.float64]:
     return proba
 
 
+def smoothed_log_loss(scores: NDArray[np.float64], index: NDArray[Any]) -> float:
+    """Return the mean over samples of −Σ_c target_c log p_c, where p_c ∝ exp(score_c).
+
+    The target of a sample's own class is 1 − 1/(N + 2), much as in Platt scaling, and the other classes share the rest:
+    N correct predictions do not show that no prediction will ever be wrong.
+
+    Args:
+        scores: samples × classes, two classes or more.
+        index: the column of each sample's class.
+    """
+    N, C = scores.shape
+    targets = np.full((N, C), 1 / (N + 2) / (C - 1))
+    targets[np.arange(N), index] = 1 - 1 / (N + 2)
+    return -float(np.mean(np.sum(targets * log_softmax(scores, axis=1), axis=1)))
+
+
 def fit_temperature(scores: ArrayLike, labels: ArrayLike) -> float:
     """Fit the temperature at which `temper` has the lowest log loss on labelled samples.
 
-    The target of a sample's own class is 1 − 1/(N + 2), much as in Platt scaling, and the other classes share the rest:
-    N correct predictions do not show that no prediction will ever be wrong, and the temperature stays above 0.
+    The loss is `smoothed_log_loss`, so that the temperature stays above 0.
 
     Args:
         scores: samples × classes, for samples that were not used to make the scores; two classes or more.
@@ -52,15 +67,12 @@ def fit_temperature(scores: ArrayLike, labels: ArrayLike) -> float:
     """
     S = _matrix("scores", scores)
     index = _columns(labels, S.shape, None)
-    N, C = S.shape
-    if C < 2:
-        raise ValueError(f"expected scores of two classes or more to calibrate; got {C}")
-    targets = np.full((N, C), 1 / (N + 2) / (C - 1))
-    targets[np.arange(N), index] = 1 - 1 / (N + 2)
+    if S.shape[1] < 2:
+        raise ValueError(f"expected scores of two classes or more to calibrate; got {S.shape[1]}")
     unit = float(np.mean(S.max(axis=1) - S.mean(axis=1))) or 1.0  # scores may be cosines, or bounds in the thousands
 
     def loss(u: float) -> float:
-        return -float(np.mean(np.sum(targets * log_softmax(S * (np.exp(-u) / unit), axis=1), axis=1)))
+        return smoothed_log_loss(S * (np.exp(-u) / unit), index)
 
     return float(unit * np.exp(minimize_scalar(loss, bounds=LOG_RANGE, method="bounded").x))
 

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 
 from ..inference.warning import quiet
 from ..model.priors import is_grouped
+from .calibration import fit_temperature, smoothed_log_loss
 from .heads import EQUAL, LEARNED, Stacked, fit_head, fit_weights
 from .prediction import LearningPlan, Memory, class_scores, even, learn
 
 AUTO = "auto"
-DENSE = ("nearest", "blend", "lda", "svm")  # from simple to complex: the first of equals is chosen
+DENSE = ("nearest", "blend", "lda", "svm", "stacked")  # from simple to complex: the first of equals is chosen
 SPARSE = ("nearest", "blend", "model", "lda", "stacked")  # the class bounds of dense samples would take far longer
 FOLDS = 3
 MANY = 2000  # labelled samples, from which on a single fold is precise enough
@@ -24,8 +25,8 @@ MANY = 2000  # labelled samples, from which on a single fold is precise enough
 class Comparison(NamedTuple):
     """Heads compared on samples that neither the head nor the dictionary has seen.
 
-    chosen: the name of the head with the highest accuracy, the simplest of equals.
-    table: head, accuracy and its standard error, in the order of complexity.
+    chosen: the name of the head with the lowest log loss, the simplest of equals.
+    table: head, accuracy, its standard error, and `smoothed_log_loss` at the best temperature; from simple to complex.
     reason: the choice in words.
     scores: of the chosen head for the samples that were left out, on the scale of its temperature.
     y: the classes of these samples.
@@ -44,14 +45,11 @@ def candidates(X: Any, priors: Any) -> tuple[str, ...]:
     """Return the heads that "auto" compares for such samples, features × samples.
 
     Args:
-        X: dense or sparse; with missing entries "stacked" is left out, as it sees the samples themselves.
+        X: dense or sparse.
         priors: of the estimator; None for the default ones, which distinguish classes.
     """
-    if not scipy.sparse.issparse(X):
-        return DENSE
-    grouped = priors is None or is_grouped(priors)
-    left_out = ("model", "stacked") if not grouped else ("stacked",) if np.isnan(X.data).any() else ()
-    return tuple(name for name in SPARSE if name not in left_out)
+    names = SPARSE if scipy.sparse.issparse(X) else DENSE
+    return names if priors is None or is_grouped(priors) else tuple(name for name in names if name != "model")
 
 
 def compare(plan: LearningPlan, X: Any, y: NDArray[Any], classes: Any, names: tuple[str, ...]) -> Comparison:
@@ -68,7 +66,7 @@ def compare(plan: LearningPlan, X: Any, y: NDArray[Any], classes: Any, names: tu
     parts = left_out_parts(y[known], plan.part_seed)
     if len(classes) < 2 or not parts:
         why = "there is one class only" if len(classes) < 2 else "no class has two labelled samples to compare heads on"
-        return Comparison(names[0], _table({}, 0), f"{names[0]}: {why}", None, np.array([], int), EQUAL)
+        return Comparison(names[0], _table({}, np.array([], int)), f"{names[0]}: {why}", None, np.array([], int), EQUAL)
     X, y = X[:, known], y[known]
     found: dict[str, list[NDArray[Any]]] = {name: [] for name in names}
     for part in parts:
@@ -85,10 +83,10 @@ def compare(plan: LearningPlan, X: Any, y: NDArray[Any], classes: Any, names: tu
     if "stacked" in scores:
         weights = fit_weights(scores["stacked"], truth)
         scores["stacked"] = np.tensordot(weights, scores["stacked"], axes=1)
-    right = {name: float(np.mean(S.argmax(axis=1) == truth)) for name, S in scores.items()}
-    chosen = max(names, key=lambda name: right[name])
-    reason = _reason(chosen, right, len(truth))
-    return Comparison(chosen, _table(right, len(truth)), reason, even(scores[chosen], chosen), truth, weights)
+    scores = {name: even(S, name) for name, S in scores.items()}
+    table = _table(scores, truth)
+    chosen = str(table["head"][table["log_loss"].argmin()])  # the first of equals
+    return Comparison(chosen, table, _reason(chosen, table, len(truth)), scores[chosen], truth, weights)
 
 
 def _kept(names: tuple[str, ...]) -> str:
@@ -123,14 +121,17 @@ def left_out_parts(y: NDArray[Any], seed: int) -> list[NDArray[Any]]:
     return parts[:1] if len(y) > MANY else parts
 
 
-def _table(right: dict[str, float], number: int) -> pd.DataFrame:
-    rows = [(name, p, np.sqrt(p * (1 - p) / max(number, 1))) for name, p in right.items()]
-    return pd.DataFrame(rows, columns=["head", "accuracy", "standard_error"])
+def _table(scores: dict[str, NDArray[np.float64]], y: NDArray[Any]) -> pd.DataFrame:
+    rows = []
+    for name, S in scores.items():
+        right = float(np.mean(S.argmax(axis=1) == y))
+        loss = smoothed_log_loss(S / fit_temperature(S, y), y)
+        rows.append((name, right, np.sqrt(right * (1 - right) / len(y)), loss))
+    return pd.DataFrame(rows, columns=["head", "accuracy", "standard_error", "log_loss"])
 
 
-def _reason(chosen: str, right: dict[str, float], number: int) -> str:
-    others = [f"{name} {p:.3f}" for name, p in right.items() if name != chosen]
-    equal = [name for name, p in right.items() if p == right[chosen] and name != chosen]
-    tie = f", as {' and '.join(equal)}, and is the simplest of these" if equal else ""
-    against = f"; {', '.join(others)}" if others else ""
-    return f"{chosen}: accuracy {right[chosen]:.3f} on {number} left-out training samples{tie}{against}"
+def _reason(chosen: str, table: pd.DataFrame, number: int) -> str:
+    rows = {row.head: row for row in table.itertuples()}
+    own = rows.pop(chosen)
+    others = "".join(f"; {row.head} {row.log_loss:.3f} ({row.accuracy:.3f})" for row in rows.values())
+    return f"{chosen}: log loss {own.log_loss:.3f} (accuracy {own.accuracy:.3f}) on {number} left-out samples{others}"

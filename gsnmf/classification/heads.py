@@ -3,8 +3,8 @@
     head            sees                                               learns
     "lda"           √ proportions of components, all restarts          shrinkage linear discriminants
     "svm"           √ proportions of components, all restarts          a support vector machine, Gaussian kernel
-    "stacked"       the samples themselves, and the model's bounds     a linear support vector machine and discriminants
-                                                                       on samples; weights, on left-out samples
+    "stacked"       the samples themselves, and √ proportions or       classifiers of both (`stacked_terms`), and the
+                    the model's class bounds                           weights of their scores, on left-out samples
 
 The others (`prediction.py`) learn nothing more than dictionaries: neighbours by cosine, and the model's class bounds.
 """
@@ -19,13 +19,14 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 from scipy.optimize import minimize
-from scipy.special import log_softmax
 from sklearn.decomposition import TruncatedSVD
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, LinearSVC
 
+from .calibration import smoothed_log_loss
+from .projection import class_cosines
 from .representation import Represented
 
 LEARNED = ("lda", "svm", "stacked")
@@ -47,24 +48,55 @@ class Linear:
 
 
 @dataclass(frozen=True)
-class Stacked:
-    """w₁ × margins and w₂ × discriminants, both of the samples themselves, + w₃ × (log π_c + ℒ_τ(c)).
+class OnSamples:
+    """A scikit-learn classifier on the samples themselves, log-normalised."""
 
-    models: a linear support vector machine, and shrinkage discriminants on leading directions.
-    profiles: how they see samples.
-    log_pi: log π.
-    weights: w.
+    model: Any
+    profiles: Profiles
+
+    def scores(self, seen: Represented) -> NDArray[np.float64]:
+        """Return scores of classes, samples × classes."""
+        return decisions(self.model, self.profiles(seen.complete))
+
+
+@dataclass(frozen=True)
+class Nearest:
+    """Minus the angle to the nearest training sample of each class, of the samples themselves.
+
+    samples: features × training samples; y: the class of each.
     """
 
-    models: tuple[Any, Any]
-    profiles: Profiles
+    samples: NDArray[Any]
+    y: NDArray[Any]
+
+    def scores(self, seen: Represented) -> NDArray[np.float64]:
+        """Return scores of classes, samples × classes."""
+        new = seen.complete.toarray() if scipy.sparse.issparse(seen.complete) else seen.complete
+        return minus_angles(class_cosines(self.samples, self.y, new)[0])
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The model's own log π_c + ℒ_τ(c)."""
+
     log_pi: NDArray[Any]
+
+    def scores(self, seen: Represented) -> NDArray[np.float64]:
+        """Return scores of classes, samples × classes."""
+        scores: NDArray[np.float64] = seen.bounds + self.log_pi
+        return scores
+
+
+@dataclass(frozen=True)
+class Stacked:
+    """Σ_k w_k × scores of the k-th term; terms: from `stacked_terms`; weights: w, from `fit_weights`."""
+
+    terms: tuple[Any, ...]
     weights: tuple[float, ...]
 
     def parts(self, seen: Represented) -> NDArray[np.float64]:
-        """Return all terms without their weights, 3 × samples × classes."""
-        points = self.profiles(seen.samples)
-        return np.stack([*(decisions(model, points) for model in self.models), seen.bounds + self.log_pi])
+        """Return the scores of all terms without their weights, terms × samples × classes."""
+        return np.stack([term.scores(seen) for term in self.terms])
 
     def scores(self, seen: Represented) -> NDArray[np.float64]:
         """Return scores of classes, samples × classes."""
@@ -113,15 +145,33 @@ def fit_head(name: str, seen: Represented, y: NDArray[Any], weights: tuple[float
         weights: of a stacked head, from `fit_weights`.
     """
     if name == "stacked":
-        profiles = profiles_of(seen.samples)
-        points = profiles(seen.samples)
-        machine = LinearSVC(C=PENALTY, random_state=0).fit(points, y)
-        leading = TruncatedSVD(max(1, min(DIRECTIONS, min(points.shape) - 1)), random_state=0)
-        discriminants = _fitted(make_pipeline(leading, _lda()), points, y)
-        return Stacked((machine, discriminants), profiles, np.log(np.asarray(seen.pi, float)), weights)
+        return Stacked(stacked_terms(seen, y), weights)
     if name == "svm":
         return Linear(SVC(gamma=GAMMA, C=COST).fit(_points(seen), y))
     return Linear(_fitted(make_pipeline(StandardScaler(), _lda()), _points(seen), y))
+
+
+def stacked_terms(seen: Represented, y: NDArray[Any]) -> tuple[Any, Any, Any]:
+    """Train the three terms of a stacked head: two see the samples, one sees them through the dictionaries.
+
+    For dense samples they are the nearest sample by cosine, discriminants of log-normalised samples on leading
+    directions, and "lda". For sparse samples, a linear support vector machine takes the place of the nearest sample,
+    and the model's class bounds that of "lda" if the priors distinguish classes.
+
+    Args:
+        seen: the samples.
+        y: the class of each, from 0.
+    """
+    profiles = profiles_of(seen.complete)
+    points = profiles(seen.complete)
+    leading = TruncatedSVD(max(1, min(DIRECTIONS, min(points.shape) - 1)), random_state=0)
+    discriminants = OnSamples(_fitted(make_pipeline(leading, _lda()), points, y), profiles)
+    if not scipy.sparse.issparse(points):
+        return Nearest(seen.complete, y), discriminants, fit_head("lda", seen, y, EQUAL)
+    machine = OnSamples(LinearSVC(C=PENALTY, random_state=0).fit(points, y), profiles)
+    if seen.pi is None:
+        return machine, discriminants, fit_head("lda", seen, y, EQUAL)
+    return machine, discriminants, Bounds(np.log(np.asarray(seen.pi, float)))
 
 
 def _fitted(model: Any, points: Any, y: NDArray[Any]) -> Any:
@@ -141,6 +191,12 @@ def decisions(model: Any, points: Any) -> NDArray[np.float64]:
     return np.stack([-found / 2, found / 2], axis=1) if found.ndim == 1 else found
 
 
+def minus_angles(cosines: NDArray[Any]) -> NDArray[np.float64]:
+    """Return −arccos of cosines: differences of cosines near 1 are crowded, those of their angles are not."""
+    angles: NDArray[np.float64] = np.arccos(np.clip(cosines, -1, 1))
+    return -angles
+
+
 def fit_weights(parts: NDArray[np.float64], y: NDArray[Any]) -> tuple[float, ...]:
     """Return the weights of a stacked head with the lowest log loss on samples that no part was learned from.
 
@@ -148,14 +204,10 @@ def fit_weights(parts: NDArray[np.float64], y: NDArray[Any]) -> tuple[float, ...
         parts: terms × samples × classes.
         y: the class of each sample, from 0.
     """
-    N, C = parts.shape[1:]
-    targets = np.full((N, C), 1 / (N + 2) / (C - 1))
-    targets[np.arange(N), y] = 1 - 1 / (N + 2)  # as in `fit_temperature`
     units = np.array([np.mean(S.max(axis=1) - S.mean(axis=1)) or 1.0 for S in parts])
 
     def loss(log_weights: NDArray[Any]) -> float:
-        scores = np.tensordot(np.exp(log_weights) / units, parts, axes=1)
-        return -float(np.mean(np.sum(targets * log_softmax(scores, axis=1), axis=1)))
+        return smoothed_log_loss(np.tensordot(np.exp(log_weights) / units, parts, axes=1), y)
 
     best = minimize(loss, np.ones(len(parts)), bounds=[(-6, 6)] * len(parts))
     return tuple((np.exp(best.x) / units).tolist())

@@ -92,8 +92,8 @@ def check_restarts(estimator: Any, y: ArrayLike | None) -> None:
 
 
 def check_class_posterior(priors: Priors, predict_by: str = "model") -> None:
-    """Raise if the priors do not distinguish classes, though predictions depend on the model's class bounds."""
-    if predict_by in ("model", "stacked") and not is_grouped(priors):
+    """Raise if the priors do not distinguish classes, though predictions are by the model's class bounds."""
+    if predict_by == "model" and not is_grouped(priors):
         got = type(priors.coefficients).__name__
         raise ValueError(f"expected priors with GroupSparse coefficients for predict_by={predict_by!r}; got {got}")
 

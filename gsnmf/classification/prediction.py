@@ -14,7 +14,7 @@ from ..inference.warning import quiet
 from ..model import Priors
 from ..model.priors import is_grouped
 from .calibration import fit_temperature, temper
-from .heads import EQUAL, LEARNED, fit_head
+from .heads import EQUAL, LEARNED, fit_head, minus_angles
 from .projection import both_cosines, combine
 from .representation import Represented
 from .restarts import Found, Recipe, by_bound, by_validation, hold_out
@@ -168,8 +168,8 @@ def calibrated(scores: NDArray[np.float64], predict_by: str, temperature: float)
 
 
 def even(scores: NDArray[np.float64], predict_by: str) -> NDArray[np.float64]:
-    """Return scores on a scale where differences are comparable: cosines near 1 are crowded, their angles are not."""
-    return scores if predict_by in ("vote", "model", *LEARNED) else -np.arccos(np.clip(scores, -1, 1))
+    """Return scores on a scale where differences are comparable: of cosines, their angles."""
+    return scores if predict_by in ("vote", "model", *LEARNED) else minus_angles(scores)
 
 
 def transduced(

@@ -56,6 +56,13 @@ class Represented:
         return [nnls(q.T.mean, self.samples) for q in self.posteriors]
 
     @cached_property
+    def complete(self) -> Any:
+        """The samples themselves, features × samples; missing entries are imputed."""
+        if not np.isnan(self.samples.data if scipy.sparse.issparse(self.samples) else self.samples).any():
+            return self.samples
+        return imputed(self.samples, [q.T.mean for q in self.posteriors], self.coefficients)
+
+    @cached_property
     def bounds(self) -> NDArray[np.float64]:
         """ℒ_τ(c), samples × classes, mean over restarts."""
         mean: NDArray[np.float64] = np.mean([bound for _, bound in self.folded], axis=0)
@@ -72,6 +79,32 @@ class Represented:
             for q, V in zip(self.posteriors, self.coefficients, strict=True)
         ]
         return np.vstack([root_proportions(some) for some in counts]).T
+
+
+def imputed(X: Any, dictionaries: Sequence[Any], coefficients: Sequence[NDArray[Any]]) -> Any:
+    """Return X with missing entries replaced by Σ_i t_νi v_iτ, mean over dictionaries.
+
+    Args:
+        X: features × samples, dense or sparse; NaN where missing.
+        dictionaries: each features × components.
+        coefficients: of each dictionary, components × samples.
+    """
+    if scipy.sparse.issparse(X):
+        X = scipy.sparse.csc_array(X, dtype=float, copy=True)
+        missing = np.isnan(X.data)
+        places: Any = X.indices[missing], np.repeat(np.arange(X.shape[1]), np.diff(X.indptr))[missing]
+    else:
+        X = np.array(X, float)
+        places = np.nonzero(np.isnan(X))
+    if len(places[0]) == 0:
+        return X
+    pairs = zip(dictionaries, coefficients, strict=True)
+    guess = np.mean([np.sum(np.asarray(T)[places[0]] * V.T[places[1]], axis=1) for T, V in pairs], axis=0)
+    if scipy.sparse.issparse(X):
+        X.data[missing] = guess
+    else:
+        X[places] = guess
+    return X
 
 
 def root_proportions(counts: NDArray[Any]) -> NDArray[np.float64]:

@@ -19,6 +19,7 @@ from sklearn.semi_supervised import LabelSpreading
 
 from ..model.checks import require_fraction, whole
 from .projection import nnls, unit
+from .representation import imputed
 
 TINY = 1e-12  # squared distance of samples that are the same up to rounding
 
@@ -118,31 +119,14 @@ def views(X: ArrayLike, dictionaries: Sequence[ArrayLike], samples: float = 1 / 
     coefficients = [nnls(T, X) for T in dictionaries]
     parts = [unit(part) for V in coefficients for part in (V, np.sqrt(V))]
     points = [np.sqrt((1 - samples) / len(parts)) * part for part in parts]
-    if scipy.sparse.issparse(X):
-        return _sparse_views(X, dictionaries, coefficients, np.vstack(points), samples)
-    if samples > 0:
-        guess = np.mean([np.asarray(T) @ V for T, V in zip(dictionaries, coefficients, strict=True)], axis=0)
-        points.append(np.sqrt(samples) * unit(np.where(np.isnan(X), guess, X)))
-    return np.vstack(points).T
-
-
-def _sparse_views(X: Any, dictionaries: Any, coefficients: Any, points: NDArray[Any], samples: float) -> Any:
-    """Return the points of `views`, of which the samples themselves stay sparse."""
     if samples == 0:
-        return points.T
-    X = scipy.sparse.csc_array(X, dtype=float)
-    column = np.repeat(np.arange(X.shape[1]), np.diff(X.indptr))
-    missing = np.isnan(X.data)
-    places = X.indices[missing], column[missing]
-    guesses = [
-        np.einsum("ek,ek->e", np.asarray(T)[places[0]], V.T[places[1]])
-        for T, V in zip(dictionaries, coefficients, strict=True)
-    ]
-    X = X.copy()
-    X.data[missing] = np.mean(guesses, axis=0)
-    lengths = scipy.sparse.linalg.norm(X, axis=0)
-    X.data *= np.sqrt(samples) / np.where(lengths > 0, lengths, 1)[column]
-    return scipy.sparse.hstack([scipy.sparse.csr_array(points.T), X.T], format="csr")
+        return np.vstack(points).T
+    complete: Any = imputed(X, dictionaries, coefficients)
+    if not scipy.sparse.issparse(complete):
+        return np.vstack([*points, np.sqrt(samples) * unit(complete)]).T
+    lengths = scipy.sparse.linalg.norm(complete, axis=0)
+    complete = complete @ scipy.sparse.diags_array(np.sqrt(samples) / np.where(lengths > 0, lengths, 1))
+    return scipy.sparse.hstack([scipy.sparse.csr_array(np.vstack(points).T), complete.T], format="csr")
 
 
 def affinities(points: Any, neighbours: int) -> csr_array:

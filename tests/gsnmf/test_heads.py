@@ -1,18 +1,22 @@
 """Heads, their comparison within the training part, several labels per sample, and warnings of pointless fits."""
 
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import scipy.sparse
+from sklearn.neighbors import KNeighborsClassifier
 from test_estimator import small_problem
 
 from gsnmf import GroupSparseNMF
 from gsnmf.classification import choosing
 from gsnmf.classification.choosing import left_out_parts
-from gsnmf.classification.heads import fit_weights, profiles_of
+from gsnmf.classification.heads import EQUAL, fit_head, fit_weights, profiles_of
 from gsnmf.classification.multilabel import as_indicator
+from gsnmf.classification.representation import Represented, imputed
 from gsnmf.inference.warning import DeadComponentsWarning
+from gsnmf.model import Gamma, Priors
 
 QUICK = {"per_class": 1, "max_iter": 30, "random_state": 0, "n_restarts": 1}
 
@@ -53,15 +57,33 @@ def test_dictionaries_of_the_comparison_have_not_seen_what_is_left_out(monkeypat
     assert model.predictor_scores_["head"].tolist() == list(choosing.DENSE)
 
 
-def test_the_simplest_of_equals_is_chosen_and_said():
+def test_the_lowest_log_loss_is_chosen_and_said():
     X, X_new, y, y_new = small_problem()
     model = GroupSparseNMF(**QUICK).fit(X, y)
-    table = model.predictor_scores_.set_index("head")["accuracy"]
-    assert model.predictor_ == table.index[table == table.max()][0]
-    assert model.predictor_reason_.startswith(f"{model.predictor_}: accuracy {table.max():.3f} on 36 left-out")
+    table = model.predictor_scores_.set_index("head")
+    assert model.predictor_ == table["log_loss"].idxmin()
+    own = table.loc[model.predictor_]
+    said = f"{model.predictor_}: log loss {own.log_loss:.3f} (accuracy {own.accuracy:.3f}) on 36 left-out samples; "
+    assert model.predictor_reason_.startswith(said)
     assert model.score(X_new, y_new) > 0.9  # a third by chance; these blobs are far apart
     assert model.temperature_ > 0
     np.testing.assert_allclose(model.predict_proba(X_new).sum(axis=1), 1)
+
+
+def test_mistakes_count_by_how_sure_they_are(monkeypatch):
+    y = np.arange(12) % 2
+    X = np.stack([y, np.arange(12)])  # what is "seen" of a sample: its class and its number
+
+    def scores(name, _memory, _seen, new, _y):
+        margin = np.where(new[1] == 3, -50.0, 1.0) if name == "lda" else np.where(new[1] < 2, -0.01, 3.0)
+        return np.stack([1 - new[0], new[0]], axis=1) * margin[:, None]
+
+    memory = SimpleNamespace(sound=[], seen=lambda X, **_: X)
+    monkeypatch.setattr(choosing, "learn", lambda *_: (None, memory))
+    monkeypatch.setattr(choosing, "_scores", scores)
+    found = choosing.compare(SimpleNamespace(part_seed=0, _replace=lambda **_: None), X, y, ["a", "b"], ("lda", "svm"))
+    assert found.table["accuracy"].round(3).tolist() == [0.917, 0.833]
+    assert found.chosen == "svm"
 
 
 @pytest.mark.parametrize("head", ["lda", "svm", "stacked", "auto"])
@@ -73,6 +95,54 @@ def test_heads_on_sparse_counts(head):
     assert model.predictor_scores_["head"].tolist() == (list(choosing.SPARSE) if head == "auto" else [head])
     proba = model.predict_proba(X_new)
     assert model.predict(X_new).tolist() == model.classes_[proba.argmax(axis=1)].tolist()
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+def test_a_stacked_head_takes_missing_entries_and_either_storage(sparse):
+    X, X_new, y, y_new = small_problem()
+    model = GroupSparseNMF(**QUICK, predict_by="stacked").fit(scipy.sparse.csr_array(X) if sparse else X, y)
+    np.testing.assert_array_equal(model.predict(X_new), model.predict(scipy.sparse.csr_array(X_new)))
+    X_new = X_new.copy()
+    X_new[:, 0] = np.nan
+    assert model.score(X_new, y_new) > 0.9  # one feature of several is missing; a third by chance
+
+
+def test_terms_of_a_stacked_head_for_dense_samples():
+    X, X_new, y, _ = small_problem()
+    model = GroupSparseNMF(**QUICK, predict_by="stacked").fit(X, y)
+    head, seen = model._memory.heads["stacked"], model._memory.seen(X_new.T)
+    nearest = KNeighborsClassifier(1, metric="cosine").fit(X, y)
+    parts = head.parts(seen)
+    assert parts.shape == (3, len(X_new), 3)
+    np.testing.assert_array_equal(model.classes_[parts[0].argmax(axis=1)], nearest.predict(X_new))
+    lda = GroupSparseNMF(**QUICK, predict_by="lda").fit(X, y)
+    np.testing.assert_allclose(parts[2], lda._scores(X_new), rtol=1e-4)  # single precision in the fits
+    np.testing.assert_allclose(head.scores(seen), sum(w * S for w, S in zip(head.weights, parts, strict=True)))
+
+
+def test_a_stacked_head_of_sparse_samples_without_class_bounds():
+    X, _, y, _ = small_problem()
+    X = scipy.sparse.csc_array(X.T)
+    dictionary = SimpleNamespace(T=SimpleNamespace(mean=np.ones((len(X.sum(axis=1)), 2))))
+    coefficients = np.random.default_rng(0).random((2, len(y)))
+    seen = Represented([dictionary], [None], "posterior", None, X, [coefficients])
+    index = np.unique(y, return_inverse=True)[1]
+    lda = fit_head("lda", seen, index, EQUAL)
+    stacked = fit_head("stacked", seen, index, EQUAL)
+    np.testing.assert_allclose(stacked.parts(seen)[2], lda.scores(seen))
+    flat = Priors(Gamma(0.6, 20.0), Gamma(1.0, 1.0))
+    assert choosing.candidates(X, flat) == ("nearest", "blend", "lda", "stacked")
+
+
+def test_missing_entries_are_imputed_by_the_mean_reconstruction():
+    rng = np.random.default_rng(0)
+    X, (T, V) = rng.poisson(2.0, size=(5, 4)).astype(float), (rng.random((2, 5, 2)), rng.random((2, 2, 4)))
+    X[1, 2] = X[3, 0] = np.nan
+    guess = (T[0] @ V[0] + T[1] @ V[1]) / 2
+    expected = np.where(np.isnan(X), guess, X)
+    np.testing.assert_allclose(imputed(X, T, V), expected)
+    np.testing.assert_allclose(imputed(scipy.sparse.csc_array(X), T, V).toarray(), expected)
+    assert np.isnan(X).sum() == 2  # X itself is as it was
 
 
 def test_one_class_or_single_samples_leave_nothing_to_compare():
