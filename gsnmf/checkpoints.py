@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import time
+import zipfile
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
