@@ -83,7 +83,7 @@ for name in [name for name in sys.modules if name.split(".")[0] == "gsnmf"]:
 before, environment = state(), dict(os.environ)
 import gsnmf
 for module in pkgutil.walk_packages(gsnmf.__path__, "gsnmf."):
-    if not module.name.endswith("__main__") and "arviz_" not in module.name:
+    if not module.name.endswith(("__main__", ".kernels")):  # the second is a library of C++, not of Python
         try:
             importlib.import_module(module.name)
         except ImportError as error:  # of an extra that is not installed

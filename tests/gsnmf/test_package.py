@@ -1,6 +1,7 @@
 """The package as it is installed: from a wheel built from the source distribution, in an environment of its own."""
 
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -52,3 +53,15 @@ def test_wheel_from_sdist_installs_and_runs(tmp_path):
     assert out.startswith("gsnmf.inference.cavi ")
     assert str(environment) in out
     assert "gsnmf fit" in run(environment / "bin" / "gsnmf", "--help", cwd=tmp_path, env=env)
+
+
+def test_the_workflow_runs_targets_that_exist():
+    """Every `make TARGET` in it is in the Makefile, and every Python that the package names is tested."""
+    workflow, makefile = Path(".github/workflows/ci.yml").read_text(), Path("Makefile").read_text()
+    targets = set(re.findall(r"run: make ([a-z-]+)", workflow))
+    assert targets >= {"lint", "test", "test-lowest", "test-slow", "mutants", "fuzz", "release-check"}
+    for target in targets:
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+    for version in re.findall(r"Python :: (3\.\d+)", Path("pyproject.toml").read_text()):
+        assert f'"{version}"' in workflow
+        assert version in re.search(r"^PYTHONS := (.*)$", makefile, re.MULTILINE)[1].split()

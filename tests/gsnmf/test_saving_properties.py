@@ -39,7 +39,9 @@ def saved(draw):
     posterior = Posterior(gamma(F, K), gamma(K, N), gamma(*rows))
     X = draw(hnp.arrays(float, (F, N), elements=st.one_of(st.integers(0, 300).map(float), st.floats(0, 1e12))))
     labels = ["a", "b", *draw(st.lists(LABELS, min_size=N - 2, max_size=N - 2))]
-    names = [draw(st.lists(TEXT, min_size=n, max_size=n)) for n in (F, N)]
+    numbers = [np.linspace(0, 1, n).astype(draw(st.sampled_from(["f4", "f8", "i2"]))) for n in (F, N)]
+    texts = [draw(st.lists(TEXT, min_size=n, max_size=n)) for n in (F, N)]
+    names = draw(st.sampled_from([texts, numbers]))
     form = draw(st.sampled_from([np.asarray, scipy.sparse.csr_array, scipy.sparse.csc_array]))
     data = as_data(form(X), labels, mask=draw(MASKS), feature_names=names[0], sample_names=names[1])
     elbo = draw(hnp.arrays(float, 4, elements=st.floats(allow_nan=False)))
