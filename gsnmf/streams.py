@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 
 from .inference.stream.batches import read_levels
 from .model import Gamma, GroupSparse, Priors, as_data, default_priors
@@ -53,7 +54,8 @@ def open_matrix(path: PathLike, key: str | None = None) -> Any:
         group = open_group(path)
         with in_a_sentence(path):
             return Rows(find_matrix(group, key, path), path)
-    return read_matrix(path).X
+    X = read_matrix(path).X
+    return X.tocsc() if scipy.sparse.issparse(X) else X  # MatrixMarket's form has no columns to take
 
 
 def read_names(path: PathLike, num_features: int) -> list[Any]:
