@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 
 from .inference.stream.batches import read_levels
 from .model import Gamma, GroupSparse, Priors, as_data, default_priors
@@ -59,7 +60,12 @@ def open_named(path: PathLike, key: str | None = None) -> Matrix:
         if X.ndim != 2 or X.dtype.kind not in "biuf":
             raise ValueError(f"expected a matrix of real numbers in {path}; got {X.dtype} of shape {X.shape}")
         return Matrix(X, None, None)
-    return open_hdf5(path, key) if suffix in SUFFIXES else read_matrix(path)
+    if suffix in SUFFIXES:
+        return open_hdf5(path, key)
+    found = read_matrix(path)
+    if scipy.sparse.issparse(found.X):  # MatrixMarket's form has no columns to take
+        return found._replace(X=found.X.tocsc())
+    return found
 
 
 def sampled_priors(
