@@ -8,7 +8,6 @@ import time
 import zipfile
 import zlib
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -58,10 +57,9 @@ class Checkpoint:
                 self.save(snapshot)
 
     def save_last(self) -> None:
-        """Write a checkpoint of an interrupted run, if it is whole; not for several processes, which must agree."""
+        """Write a checkpoint of an interrupted run; not for several processes, which must agree."""
         if self.take is not None and jax.process_count() == 1:
-            with suppress(RuntimeError):  # JAX's, if the arrays of a sparse X are being overwritten by the next sweeps
-                self.save(self.take())
+            self.save(self.take())
 
     def save(self, snapshot: Snapshot) -> None:
         """Write a snapshot; the file is the old one or the new one at any moment."""

@@ -53,16 +53,16 @@ def join(coordinator: str | None = None, processes: int | None = None, process: 
     jax.config.update("jax_cpu_collectives_implementation", "gloo")  # type: ignore[no-untyped-call]  # JAX's
     try:
         jax.distributed.initialize(coordinator, processes, process)
-        before = _threads()
-        jax.devices()
     except (RuntimeError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(
             "expected --coordinator HOST:PORT, --processes N and --process I, or a cluster that JAX finds (Slurm, Open "
             f"MPI, Kubernetes); got {reason}"
         ) from None
-    time.sleep(0.05)  # until the new threads wait
-    _give_way(_threads() - before)
+    before = _threads()
+    if jax.default_backend() == "cpu":  # starts gloo's thread
+        time.sleep(0.05)  # until it waits
+        _give_way(_threads() - before)
 
 
 def _threads() -> set[str]:
@@ -74,14 +74,15 @@ def _give_way(threads: set[str]) -> None:
     """Let those of these threads that wait for other processes run only on cores that nobody else needs.
 
     If a peer is early for a sum, gloo's thread spins until this process comes to it, and took a third of a core from
-    the sweep that should get there. Only Linux has such a priority and tells what a thread waits for.
+    the sweep that should get there. Only Linux has such a priority and tells what a thread waits for; threads that
+    these start later have the usual one.
     """
     waiting = WAITING.get(platform.machine(), ())
     for thread in threads:
         with contextlib.suppress(OSError):  # a thread that has ended, or a system that does not tell
             call = Path(f"/proc/self/task/{thread}/syscall").read_text().split()[0]
             if call in waiting:
-                os.sched_setscheduler(int(thread), os.SCHED_IDLE, os.sched_param(0))
+                os.sched_setscheduler(int(thread), os.SCHED_IDLE | os.SCHED_RESET_ON_FORK, os.sched_param(0))
 
 
 class Peers:

@@ -224,7 +224,7 @@ def run_one(
 
     def fit() -> Fit:
         """Return the result so far. Its last bound is formed first, if X is dense in one more sweep."""
-        state, last, stop, elbos = stage
+        state, last, stop, elbos, _ = stage.read()
         if sparse:
             optimum, labels = _optimum(data, state)
             factors = state.factors._replace(lam=_own_arrays(state.factors.lam), labels=_own_arrays(labels))
@@ -234,14 +234,15 @@ def run_one(
 
     def snapshot() -> Snapshot:
         """Return the run so far, on the host."""
-        leaves = [data.labels.off_devices(leaf) for leaf in jax.tree.leaves(stage.state)]
-        return Snapshot(leaves, np.asarray(stage.last), np.concatenate(stage.elbos), stage.stop)
+        state, last, stop, elbos, _ = stage.read()
+        leaves = [data.labels.off_devices(leaf) for leaf in jax.tree.leaves(state)]
+        return Snapshot(leaves, np.asarray(last), np.concatenate(elbos), stop)
 
     while stage.done < schedule.max_steps and not stage.stop:
-        state, progress = each(data, priors, stage.state, stage.done, schedule.max_steps, stage.last, threshold)
-        record = np.asarray(progress.record, float)[: int(progress.n)]
-        # All at once: an interruption at any moment leaves a stage from which a snapshot can be taken.
-        stage = _Stage(state, progress.last, bool(progress.stop), [*stage.elbos, record])
+        # First what the sweeps will leave, before anybody waits for them: sweeps of a sparse X overwrite the state that
+        # they begin from, and an interruption at any moment must leave a stage from which a snapshot can be taken.
+        stage = stage.followed(*each(data, priors, stage.state, stage.done, schedule.max_steps, stage.last, threshold))
+        stage = stage.read()
         if checkpoint is not None:
             checkpoint(snapshot)
         if callback is not None:
@@ -250,17 +251,32 @@ def run_one(
 
 
 class _Stage(NamedTuple):
-    """A run between two chunks of sweeps: fields as in `Snapshot`, the bounds in parts."""
+    """A run between two chunks of sweeps: fields as in `Snapshot`, the bounds in parts.
+
+    ahead: the progress of a chunk that has begun, of which `state` is the state after it and the other fields are not.
+    """
 
     state: State
     last: Array
     stop: bool
     elbos: list[np.ndarray]
+    ahead: Progress | None = None
 
     @property
     def done(self) -> int:
         """The number of sweeps made."""
         return sum(map(len, self.elbos))
+
+    def followed(self, state: State, progress: Progress) -> _Stage:
+        """Return the stage of a chunk that has begun."""
+        return self._replace(state=state, ahead=progress)
+
+    def read(self) -> _Stage:
+        """Wait for a chunk that has begun, and return the stage after it."""
+        if self.ahead is None:
+            return self
+        record = np.asarray(self.ahead.record, float)[: int(self.ahead.n)]
+        return _Stage(self.state, self.ahead.last, bool(self.ahead.stop), [*self.elbos, record])
 
 
 def _restored(data: Observations, state: State, snapshot: Snapshot) -> State:

@@ -81,7 +81,7 @@ def arrange(data: Data, form: str) -> Observations:
 
 
 def _indexed(data: Data) -> Groups:
-    """Return membership by index where every sample has one label: rates of v then need no array of the size of V."""
+    """Return membership by index where every sample has one label: rates of v are then gathered, not stored."""
     if data.membership is None or data.several is not None or isinstance(data.membership, Indexed):
         return data.groups
     return SingleGroups(Indexed(np.asarray(data.membership).argmax(axis=1), data.num_groups).on_device())

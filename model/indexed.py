@@ -12,7 +12,6 @@ import scipy.sparse
 from .types import Array
 
 MOST_ENTRIES = 10_000_000  # of a dense membership, 80 MB in double precision; up to this size products are faster
-FEW_GROUPS = 100  # for which a product with zeros and ones is faster than sums one sample after another
 
 
 @jax.tree_util.register_pytree_node_class
@@ -68,7 +67,7 @@ class Indexed:
             return V @ scipy.sparse.csr_array(
                 (np.ones(len(self)), np.asarray(self.index), np.arange(len(self) + 1)), shape=self.shape
             )
-        if self.num_groups <= FEW_GROUPS:
+        if self.num_groups <= V.shape[0]:  # zeros and ones no larger than V: their product is faster than sums
             return V @ jax.nn.one_hot(self.index, self.num_groups, dtype=V.dtype)
         return jax.ops.segment_sum(V.T, self.index, self.num_groups).T
 

@@ -145,7 +145,7 @@ def _fit_and_save(arguments: argparse.Namespace, npz: Path, checkpoint: Path) ->
     bare = arguments.without_data or arguments.distributed
     save_fit(npz, fit, fit.priors or priors, data.names if bare else data, image_shape=shape, seconds=seconds)
     if interrupted:
-        where = f"saved in {npz}; the same command goes on from there"
+        where = f"saved in {npz}" + ("; the same command resumes" if checkpoint.exists() else "")
         print(f"gsnmf: interrupted after sweep {fit.num_steps}; {where}", file=sys.stderr)
         return 130
     checkpoint.unlink(missing_ok=True)  # not before the fit is saved

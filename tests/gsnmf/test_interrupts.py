@@ -16,8 +16,8 @@ import scipy.sparse
 
 from gsnmf import cli
 from gsnmf.commands import fit as command
-from gsnmf.inference import cavi
-from gsnmf.model import as_data
+from gsnmf.inference import cavi, engine
+from gsnmf.model import Gamma, Priors, as_data
 from gsnmf.saving import load_fit
 
 
@@ -76,6 +76,31 @@ def test_an_interrupted_fit_goes_on_to_the_same_bits(
     assert calls[0] == 25 < calls[1]
     assert (tmp_path / "fit.npz").read_bytes() == whole
     assert not list(tmp_path.glob("*checkpoint*"))
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_snapshot_after_an_interruption_while_sweeps_run(monkeypatch: pytest.MonkeyPatch, sparse: bool) -> None:
+    """Sweeps of a sparse X overwrite the state that they began from: the snapshot is of the state after them."""
+    counts = np.random.default_rng(1).poisson(0.5, (5, 6))
+    data = as_data(scipy.sparse.csr_array(counts) if sparse else counts)
+    options: dict[str, Any] = {"key": jax.random.key(0), "rank": 2, "max_steps": 90, "tol": None}
+    priors = Priors(Gamma(1.0, 1.0), Gamma(1.0, 1.0))
+    whole = cavi.run(data, priors, **options)
+    takes: list[Any] = []
+    read, waits = engine._Stage.read, iter([False, False, True])  # of the first chunk, its snapshot, the second chunk
+
+    def interrupted(stage: Any) -> Any:
+        if next(waits, False):
+            raise KeyboardInterrupt
+        return read(stage)
+
+    monkeypatch.setattr(engine._Stage, "read", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        cavi.run(data, priors, checkpoint=lambda take: takes.append((take, take())), **options)
+    snapshot = takes[-1][0]()
+    assert snapshot.num_steps == 50
+    again = cavi.run(data, priors, resume=snapshot, **options)
+    np.testing.assert_array_equal(again.elbo, whole.elbo)
 
 
 def test_a_fit_that_cannot_be_saved_keeps_its_checkpoint(
