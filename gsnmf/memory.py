@@ -17,7 +17,7 @@ from .model import Data, Priors
 from .model.compressed import is_sparse
 from .reading import PathLike
 
-ARRAYS = 12  # arrays of the size of T and V at the peak of a fit with groups (docs/scaling.md)
+ARRAYS = 15  # arrays of the size of T and V at the peak of a fit, at most; fewer if every sample has one label
 TILE = 3 * (8 << 20)  # bytes of a tile of a dense X, of M and of ξ
 
 

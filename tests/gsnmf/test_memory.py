@@ -22,7 +22,7 @@ def test_a_plan_says_how_x_is_read_and_what_it_takes():
     assert str(dense).startswith("dense X of 50 × 400; about ")
     assert "over 1 devices, 400 samples in this process" in str(spread)
     size = jnp.result_type(float).itemsize
-    factors = 12 * 450 * 3 * size
+    factors = 15 * 450 * 3 * size
     assert sparse.needed == 2 * 400 * (4 + size) + factors
     assert dense.needed == 50 * 400 * (8 + 2 * size) + 3 * 50 * 400 * size + factors
     assert dense.check() is dense
