@@ -210,7 +210,7 @@ def run_one(
 ) -> Fit:
     """Run sweeps from a state, or from a snapshot, until the run has converged or made all its sweeps.
 
-    The state is taken out of its list, so that it does not occupy memory during the run.
+    The state is taken out of its list: if nothing else refers to it, it occupies no memory during the run.
     """
     sparse = isinstance(data.X, (Sparse, SparseCandidates))
     each = partial(advance_in_place if sparse else advance, accelerate=schedule.accelerate, learn=schedule.learn)

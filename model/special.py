@@ -47,7 +47,8 @@ _kernel: ContextVar[Kernel | None] = ContextVar("kernel", default=None)
 def computed_by(kernel: Kernel | None) -> Iterator[None]:
     """Within, take ψ(x) and `log_entropy(x)` of large arrays from a compiled kernel, which returns both; None for XLA.
 
-    XLA makes one call of the two if both are asked for.
+    XLA makes one call of the two if both are asked for. The choice is made while JAX traces: what is compiled inside by
+    a `jax.jit` of its own may have been traced elsewhere.
     """
     token = _kernel.set(kernel)
     try:
