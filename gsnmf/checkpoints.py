@@ -88,6 +88,8 @@ class Checkpoint:
             if about["format"] != FORMAT or about["format_version"] > FORMAT_VERSION:
                 raise ValueError(f"{about['format']} in version {about['format_version']}")
             mark, stop = about["mark"], bool(about["stop"])
+        except MemoryError:  # says nothing about the file
+            raise
         except Exception as error:  # of another or a damaged file: from zipfile, zlib, tokenize, struct, …
             raise ValueError(f"expected a checkpoint in {self.path}; got {error} ({remedy})") from None
         if mark != self.mark:

@@ -167,7 +167,9 @@ def in_a_sentence(path: Path) -> Iterator[None]:
     """Raise ValueError for whatever h5py or zarr raise of a damaged file."""
     try:
         yield
-    except Exception as error:
+    except MemoryError:  # says nothing about the file
+        raise
+    except Exception as error:  # a damaged file may raise anything: OSError, KeyError, TypeError, zarr's own, …
         if isinstance(error, ValueError) and str(error).startswith("expected"):
             raise  # a sentence of our own
         said = " ".join(str(error).split()) or type(error).__name__

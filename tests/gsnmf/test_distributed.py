@@ -26,6 +26,7 @@ from gsnmf.inference import cavi
 from gsnmf.inference.sharding import shard
 from gsnmf.model import Gamma, Priors, Relevance, as_data
 from gsnmf.parts import read_part, share
+from gsnmf.reading.hdf5 import in_a_sentence
 from gsnmf.saving import load_fit
 
 FOLDER = Path(__file__).resolve().parents[2]
@@ -257,6 +258,24 @@ def test_a_checkpoint_is_whole_and_of_this_run(tmp_path: Path):
         with pytest.raises(ValueError, match=r"expected a checkpoint in .*remove it, or choose another --out"):
             kept.load()
     assert list(tmp_path.iterdir()) == [file]
+
+
+def test_lack_of_memory_is_not_taken_for_a_damaged_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def fail(*_: Any, **__: Any) -> None:
+        raise MemoryError("no room")
+
+    kept = Checkpoint(tmp_path / "a.npz", "mark")
+    kept.save(cavi.Snapshot([np.ones(2)], np.array(1.0), np.arange(3.0), False))
+    monkeypatch.setattr("numpy.load", fail)
+    with pytest.raises(MemoryError, match="no room"):
+        kept.load()
+    with pytest.raises(MemoryError, match="no room"), in_a_sentence(tmp_path / "x.h5"):
+        fail()
+    with (
+        pytest.raises(ValueError, match=r"expected a matrix with names in .*x\.h5; got 'X'"),
+        in_a_sentence(tmp_path / "x.h5"),
+    ):
+        raise KeyError("X")
 
 
 def test_a_mark_identifies_the_run_however_samples_are_spread(monkeypatch: pytest.MonkeyPatch):
