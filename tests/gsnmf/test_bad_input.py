@@ -238,9 +238,8 @@ BAD = [
     ("too many numbers of components", {"x.csv": X}, ["choose", "{f}/x.csv", "--ranks", "1:100000000000"],
      "argument --ranks: expected at most 1000 numbers of components to try; got '1:100000000000' (see gsnmf choose "
      "--help)"),
-    ("a matrix of several that several processes would not read", {"x.csv": X},
-     ["{f}/x.csv", *FIT, "--distributed", "--key", "layers/a"],
-     "expected no --key with --distributed, which reads X; got it"),
+    ("--header with several processes", {"x.csv": X}, ["{f}/x.csv", *FIT, "--distributed", "--header", "no"],
+     "expected no --header with --distributed, which reads X; got it"),
     ("--header with a stream", {"x.csv": X}, ["{f}/x.csv", *FIT, "--stream", "--header", "no"],
      "expected no --header with --stream, where it has no effect; got it"),
     # Files of others

@@ -267,9 +267,11 @@ def test_a_save_that_fails_between_its_two_files_is_loaded(
             raise error
         source.rename(target)
 
-    with monkeypatch.context() as patch, pytest.raises(type(error), match="disk is full"):
+    new = fit._replace(num_steps=99, elbo=fit.elbo + 1)
+    with monkeypatch.context() as patch:
         patch.setattr("os.replace", replace)
-        save_fit(tmp_path / "fit", fit._replace(num_steps=99, elbo=fit.elbo + 1), priors, names)
+        with pytest.raises(type(error), match="disk is full"):
+            save_fit(tmp_path / "fit", new, priors, names)
     assert load_fit(tmp_path / "fit").fit.num_steps == 99
     save_fit(tmp_path / "fit", fit, priors, names)
     assert load_fit(tmp_path / "fit").fit.num_steps == 7
