@@ -70,7 +70,7 @@ class Checkpoint:
         arrays = {f"leaf.{n}": leaf for n, leaf in enumerate(snapshot.leaves)}
         buffer = io.BytesIO()
         words = np.frombuffer(json.dumps(about).encode(), np.uint8)
-        np.savez(buffer, about=words, last=snapshot.last, elbo=snapshot.elbo, **arrays)  # type: ignore[arg-type]
+        np.savez(buffer, about=words, last=snapshot.last, elbo=snapshot.elbo, **arrays)  # type: ignore[arg-type]  # not options
         write_whole({self.path: buffer.getvalue()})
 
     def load(self) -> Snapshot | None:

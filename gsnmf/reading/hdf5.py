@@ -256,13 +256,13 @@ def names_of(group: Any, axis: str, length: int) -> list[str] | None:
         axis: "var" or "obs".
         length: the number of names.
     """
-    frame = group[axis] if hasattr(group, "keys") and axis in group else None
+    frame: Any = group[axis] if hasattr(group, "keys") and axis in group else None
     if not hasattr(frame, "keys"):
         return None
-    index = str(frame.attrs.get("_index", "_index"))  # type: ignore[union-attr]  # it has keys
-    if index not in frame:  # type: ignore[operator]
+    index = str(frame.attrs.get("_index", "_index"))
+    if index not in frame:
         return None
-    names = _values(frame[index])  # type: ignore[index]
+    names = _values(frame[index])
     return [str(name) for name in names.tolist()] if len(names) == length else None
 
 
