@@ -17,8 +17,7 @@ class c in the second, half of class b in each; new samples have the opposite ba
     nearest    accuracy on new samples by the nearest sample in √proportions of the components of classes
     posterior  accuracy on new samples by the class posterior; crossed: within the batch, which is known
 
-Variance and cosine were the measures of the first version of this benchmark, which leak replaced in the second; both
-accuracies were there from the start.
+Leak was chosen after the four other measures.
 
     python benchmarks/batches.py --draws 20
 """

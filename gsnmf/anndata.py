@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -102,6 +102,8 @@ def factorize(
     known = rank if rank is not None or data.num_groups else RANK
     if seeds is not None:
         unions = None if two is None else two.unions
+        if isinstance(seeds, Mapping):  # iterators are read twice below
+            seeds = {name: list(those) if isinstance(those, Iterator) else those for name, those in seeds.items()}
         believed = seeded_priors(believed, data, seeds, rank=known, unions=unions, strength=seed_strength)
         as_text = json.dumps({str(name): list(those) for name, those in seeds.items()})  # names of sets may have a "/"
         asked |= {"seeds": as_text, "seed_strength": seed_strength}

@@ -58,11 +58,7 @@ def write_result(
         "converged": bool(fit.converged),
         "in_use": np.asarray(in_use(q, data)),
         "components": np.full(K, "all", object),
-        "prior": {
-            f"{site}_{part}": np.asarray(value, float)
-            for site, law in (("dictionary", priors.dictionary), ("coefficients", rate))
-            for part, value in zip(PARTS, law, strict=True)
-        },
+        "prior": {f"coefficients_{part}": np.asarray(value, float) for part, value in zip(PARTS, rate, strict=True)},
     }
     if data.num_groups:
         names = data.names.group

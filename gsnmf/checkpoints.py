@@ -15,6 +15,7 @@ import jax
 import numpy as np
 
 from .inference.engine import Snapshot
+from .journal import key_of
 from .model import Data
 from .reading import PathLike
 from .writing import write_whole
@@ -67,7 +68,7 @@ class Checkpoint:
         arrays = {f"leaf.{n}": leaf for n, leaf in enumerate(snapshot.leaves)}
         buffer = io.BytesIO()
         words = np.frombuffer(json.dumps(about).encode(), np.uint8)
-        np.savez(buffer, about=words, last=snapshot.last, elbo=snapshot.elbo, **arrays)  # type: ignore[arg-type]
+        np.savez(buffer, about=words, last=snapshot.last, elbo=snapshot.elbo, **arrays)  # type: ignore[arg-type]  # not options
         write_whole({self.path: buffer.getvalue()})
 
     def load(self) -> Snapshot | None:
@@ -85,6 +86,8 @@ class Checkpoint:
             if about["format"] != FORMAT or about["format_version"] > FORMAT_VERSION:
                 raise ValueError(f"{about['format']} in version {about['format_version']}")
             mark, stop = about["mark"], bool(about["stop"])
+        except MemoryError:  # says nothing about the file
+            raise
         except Exception as error:  # of another or a damaged file: from zipfile, zlib, tokenize, struct, …
             raise ValueError(f"expected a checkpoint in {self.path}; got {error} ({remedy})") from None
         if mark != self.mark:
@@ -93,14 +96,10 @@ class Checkpoint:
 
 
 def mark_of(data: Data, priors: Any, options: dict[str, Any]) -> str:
-    """Return a mark of data, priors and options: runs with different ones cannot resume each other.
+    """Return a mark of data, priors, options, precision and version: runs with other ones cannot resume each other.
 
-    Data count by their sums, which do not depend on how they are spread over processes, except by rounding.
+    It does not depend on how samples are spread over processes, all of which must ask for it.
     """
-    matrix = data.matrix
-    sums = matrix.shape, f"{matrix.total():.9g}", matrix.num_observed, matrix.largest()
-    crc = zlib.crc32(repr((sums, sorted(options.items()), jax.numpy.result_type(float).name)).encode())
-    for leaf in jax.tree.leaves((priors, data.membership)):
-        array = np.ascontiguousarray(leaf, float)
-        crc = zlib.crc32(array.tobytes(), zlib.crc32(str(array.shape).encode(), crc))
-    return f"{crc:08x}"
+    F, N = data.matrix.shape
+    marks = {"shape": (F, N), "checksum": data.matrix.checksum(np.arange(N), N)}
+    return f"{zlib.crc32(key_of(marks, (priors, data.membership), options).encode()):08x}"

@@ -67,7 +67,7 @@ def read_rows(path: Path, what: str, is_row: Callable[[dict[str, Any]], bool]) -
             row = json.loads(line)
         except (ValueError, RecursionError):
             row = None
-            if line.startswith(b'{"'):
+            if b'{"'.startswith(line[:2]):  # cut off
                 continue
         if not isinstance(row, dict) or not is_row(row):
             raise ValueError(f"expected {path} to hold {what}; got the line {line[:50]!r}")
@@ -118,15 +118,20 @@ class Journal:
 
 
 def piece_key(data: Data, priors: Any, options: Mapping[str, Any]) -> str:
-    """Return a key of everything that a piece depends on: data, priors, options, precision and version.
+    """Return a key of everything that a piece depends on, as `key_of`; data are as made by `as_data`."""
+    return key_of(marks_of(data), priors, options)
+
+
+def key_of(marks: Mapping[str, Any], priors: Any, options: Mapping[str, Any]) -> str:
+    """Return a key of everything that a computation depends on: data, priors, options, precision and version.
 
     Args:
-        data: as made by `as_data`.
+        marks: that identify the data.
         priors: any pytree of arrays and numbers.
         options: by name.
     """
     arrays = [np.ascontiguousarray(leaf, float) for leaf in jax.tree.leaves(priors)]
-    of = marks_of(data) | {"options": {name: repr(value) for name, value in options.items()}}
+    of = dict(marks) | {"options": {name: repr(value) for name, value in options.items()}}
     of |= {"priors": zlib.crc32(b"".join(str(array.shape).encode() + array.tobytes() for array in arrays))}
     of |= {"family": str(jax.tree.structure(priors)), "version": __version__}
     return json.dumps(of | {"precision": jax.numpy.result_type(float).name}, sort_keys=True)

@@ -86,8 +86,9 @@ def _from_folder(folder: Path, index: int, number: int, key: str | None) -> Part
 def _width(path: Path, key: str | None) -> int:
     """Return the number of samples in a file, from its header if that tells."""
     header = read_header(path, key)
-    tells = header is not None and len(header.shape) == 2
-    return int(header.shape[1] if tells else read_matrix(path, key=key).X.shape[1])  # type: ignore[union-attr]
+    if header is not None and len(header.shape) == 2:
+        return int(header.shape[1])
+    return int(read_matrix(path, key=key).X.shape[1])
 
 
 def _opened(path: Path, key: str | None) -> Matrix | None:

@@ -22,27 +22,31 @@ HOST = f"{zlib.crc32(socket.gethostname().encode()):08x}"  # machines may share 
 def write_whole(contents: Mapping[Path, bytes]) -> None:
     """Write files of one folder such that, at any moment, each is the old one or the new one, also after a crash.
 
-    Files that belong together are replaced under a lock of their folder: two writers do not leave a mixed set.
+    Files that belong together are replaced under a lock of their folder: two writers do not leave a mixed set. If not
+    all of them can be replaced, the others stay under their temporary names, from which `load_fit` completes a pair.
 
     Args:
         contents: the bytes of each file; the folder exists.
     """
     mine = f"{HOST}.{os.getpid()}.{threading.get_ident()}"
     temporary = {file: file.with_name(f".{file.name}.{mine}.tmp") for file in contents}
+    first = next(iter(contents))
     try:
         for file, content in contents.items():
             with named(file), temporary[file].open("wb") as out:
                 out.write(content)
                 out.flush()
                 os.fsync(out.fileno())
-        with _folder_locked(next(iter(contents)).parent):
+        with _folder_locked(first.parent):
             for file in contents:
                 with named(file):
                     os.replace(temporary[file], file)
+            for file in contents:
                 _clear(file)
     finally:
-        for file in temporary.values():
-            file.unlink(missing_ok=True)
+        if temporary[first].exists():  # nothing was replaced
+            for file in temporary.values():
+                file.unlink(missing_ok=True)
 
 
 def _clear(file: Path) -> None:

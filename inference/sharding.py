@@ -109,6 +109,11 @@ class ShardedMatrix:
     def fingerprint(self) -> None:
         """Return None: no process sees all of X."""
 
+    def checksum(self, samples: np.ndarray, number: int) -> int:
+        """Return the checksum of the samples of all processes; all of them must ask for it."""
+        own = self.part.matrix.checksum(samples[self.part.samples], number)
+        return int(sum(all_processes(own)) % 2**64)
+
     def with_nan(self) -> np.ndarray:
         """Raise: no process has all of X."""
         raise ValueError("expected data of one process; got data made by shard, whose X is spread over devices")

@@ -55,6 +55,14 @@ class Matrix(Protocol):
     def fingerprint(self) -> int:
         """Return a checksum of shape, observed entries and mask."""
 
+    def checksum(self, samples: np.ndarray, number: int) -> int:
+        """Return a checksum of observed entries and mask, modulo 2⁶⁴; those of several processes add up to that of all.
+
+        Args:
+            samples: the indices of these samples among those of all processes.
+            number: of the samples of all processes.
+        """
+
     def with_nan(self) -> Any:
         """Return X with NaN for hidden entries, dense or in SciPy's form as it is."""
 
@@ -139,6 +147,15 @@ class DenseMatrix(NamedTuple):
         seen = b"" if self.mask is None else np.packbits(np.asarray(self.mask, bool)).tobytes()
         return zlib.crc32(seen, zlib.crc32(X.tobytes(), zlib.crc32(str(X.shape).encode())))
 
+    def checksum(self, samples: np.ndarray, number: int) -> int:
+        """Return Σ h(x_ν) a_f b_τ modulo 2⁶⁴, with `multipliers` a and b and the `hashed` entry, or 1 if hidden."""
+        of_feature, of_sample = multipliers(self.shape[0], number)
+        rows = np.zeros(self.shape[0], np.uint64)
+        for f, x in enumerate(np.asarray(self.X)):  # row by row, for the memory
+            bits = hashed(x) if self.mask is None else np.where(np.asarray(self.mask[f], bool), hashed(x), np.uint64(1))
+            rows[f] = (bits * of_sample[samples]).sum()
+        return int((rows * of_feature).sum())
+
     def with_nan(self) -> np.ndarray:
         """Return X with NaN for hidden entries."""
         X = np.asarray(self.X)
@@ -167,6 +184,22 @@ class DenseMatrix(NamedTuple):
         """Return KL(X ‖ TV) = Σ x log(x/m) − x + m over observed entries."""
         seen = True if self.mask is None else np.asarray(self.mask, bool)
         return float(kl_div(np.asarray(self.X, float), T @ V).sum(where=seen))
+
+
+def multipliers(num_features: int, num_samples: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return fixed odd numbers below 2⁶⁴ for each feature and each sample, for `Matrix.checksum`."""
+    draws = (np.random.default_rng(n).integers(1 << 63, size=m) for n, m in enumerate((num_features, num_samples)))
+    of_feature, of_sample = (draw.astype(np.uint64) * np.uint64(2) + np.uint64(1) for draw in draws)
+    return of_feature, of_sample
+
+
+def hashed(values: Array) -> np.ndarray:
+    """Return the bits of numbers in double precision, with the upper half also in the lower half; 0 for 0.
+
+    The lower bits of small whole numbers are 0, and would make the lower bits of a sum of products 0.
+    """
+    bits = np.ascontiguousarray(values, np.float64).view(np.uint64)
+    return np.asarray(bits ^ (bits >> np.uint64(32)))
 
 
 def is_traced(*values: Any) -> bool:

@@ -74,13 +74,22 @@ def seeded(
         if len(names) not in (0, serves.shape[1]):
             raise ValueError(f"expected a name for each of the {serves.shape[1]} groups; got {len(names)} group_names")
     columns = {name: np.arange(len(names)) == n for n, name in enumerate(names)}
-    columns |= {name: np.asarray(row, bool) for name, row in (unions or {}).items()}
+    columns |= {name: _union(name, row, serves.shape[1]) for name, row in (unions or {}).items()}
     weights = np.ones((len(feature_names), len(serves)))
     for name, components in _claims(list(rows), serves, columns, whole("per_set", per_set, 1)).items():
         of_set = np.where(np.isin(np.arange(len(weights)), rows[name]), float(strength), 1.0)
         weights[:, components] = (of_set / of_set.mean())[:, None]
     shape = np.broadcast_to(np.asarray(a, float), weights.shape)
     return Gamma(np.array(shape), np.asarray(b, float) * weights)
+
+
+def _union(name: Any, groups: ArrayLike, number: int) -> NDArray[np.bool_]:
+    """Return which groups a union has, checked."""
+    row = np.asarray(groups)
+    if row.dtype != bool or row.shape != (number,):
+        expected = f"expected unions to have a boolean for each of the {number} groups"
+        raise ValueError(f"{expected}; got {row.dtype} of shape {row.shape} for {name!r}")
+    return row
 
 
 def seeded_priors(

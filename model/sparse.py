@@ -11,6 +11,7 @@ import scipy.sparse
 from scipy.special import xlogy
 
 from .compressed import Compressed, Places
+from .matrix import hashed, multipliers
 from .types import Array
 
 CHUNK = 1 << 16  # nonzeros at a time, whose rows of T and V are gathered
@@ -80,6 +81,15 @@ class SparseMatrix(NamedTuple):
         for part in parts:
             checksum = zlib.crc32(np.ascontiguousarray(part).tobytes(), checksum)
         return checksum
+
+    def checksum(self, samples: np.ndarray, number: int) -> int:
+        """Return Σ h(x_ν) a_f b_τ modulo 2⁶⁴, as for a dense X."""
+        of_feature, of_sample = multipliers(self.shape[0], number)
+        of_sample = of_sample[samples]
+        rows = self.X.with_values(hashed(self.X.values)).to_scipy() @ of_sample
+        feature, sample = self.hidden()
+        hidden = of_feature[feature] * of_sample[sample]
+        return (int((rows * of_feature).sum()) + int(hidden.sum())) % 2**64
 
     def with_nan(self) -> Any:
         """Return X in SciPy's form, with NaN, which are stored, for hidden entries."""

@@ -70,9 +70,16 @@ class Nearest:
     y: NDArray[Any]
 
     def scores(self, seen: Represented) -> NDArray[np.float64]:
-        """Return scores of classes, samples × classes."""
-        new = seen.complete.toarray() if scipy.sparse.issparse(seen.complete) else seen.complete
-        return minus_angles(class_cosines(self.samples, self.y, new)[0])
+        """Return scores of classes, samples × classes.
+
+        Sparse samples are made dense a few at a time, at most as many as there are training samples, which are dense.
+        """
+        new, width = seen.complete, len(self.y)
+        if not scipy.sparse.issparse(new):
+            return minus_angles(class_cosines(self.samples, self.y, new)[0])
+        columns = scipy.sparse.csc_array(new)
+        blocks = (columns[:, n : n + width].toarray() for n in range(0, max(1, columns.shape[1]), width))
+        return minus_angles(np.concatenate([class_cosines(self.samples, self.y, block)[0] for block in blocks]))
 
 
 @dataclass(frozen=True)

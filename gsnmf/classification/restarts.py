@@ -51,10 +51,13 @@ class Recipe(NamedTuple):
         """Return the priors given, or the default ones for these data, with seeds if there are any."""
         priors = self.priors
         if priors is None:
-            names = ("common", "prior", "small", "large", "scale", "a_t", "b_t")
-            options = {name: getattr(self, name) for name in names}
-            priors = default_priors(data, per_group=self.per_class, rank=self.n_components, **options)
+            priors = default_priors(data, **self.prior_options())
         return priors if self.seeds is None else self.seeds.seed(priors, data, self.rank(data))
+
+    def prior_options(self) -> dict[str, Any]:
+        """Return the options of `default_priors`, by name."""
+        names = ("common", "prior", "small", "large", "scale", "a_t", "b_t")
+        return {name: getattr(self, name) for name in names} | {"per_group": self.per_class, "rank": self.n_components}
 
     def rank(self, data: Data) -> int | None:
         """Return the number of components, where the priors' shapes leave it open."""

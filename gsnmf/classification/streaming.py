@@ -54,11 +54,8 @@ def learn_batch(
 
 def _first_priors(recipe: Recipe, data: Data, X: Any, labels: NDArray[Any] | None, total: int | None) -> Priors:
     """Return the default priors for a collection that begins with this batch."""
-    names = ("common", "prior", "small", "large", "scale", "a_t", "b_t")
-    options = {name: getattr(recipe, name) for name in names}
-    options |= {"per_group": recipe.per_class, "rank": recipe.n_components, "num_samples": total}
     levels = None if labels is None else range(data.num_groups)
-    return sampled_priors(X, labels, group_names=levels, **options)
+    return sampled_priors(X, labels, group_names=levels, num_samples=total, **recipe.prior_options())
 
 
 def memory_of(fit: Fit, transform_by: str) -> Memory:

@@ -213,15 +213,24 @@ def _work(arguments: argparse.Namespace, plan: Plan, methods: list[tuple[str, di
     try:
         with _cluster(arguments.scheduler) if arguments.backend == "dask" else nullcontext():
             return run(problem, plan, methods, path, jobs=jobs, backend=arguments.backend, command=said), path
-    except (KeyboardInterrupt, Exception) as error:
-        if not (isinstance(error, (KeyboardInterrupt, BrokenProcessPool)) or type(error).__name__ == "KilledWorker"):
-            raise  # the last one is Dask's
-        done = len(read(path)) if path.exists() else 0
-        said = f"{path} has {done} folds; the same command resumes from there"
-        if isinstance(error, KeyboardInterrupt):
-            raise Interrupted(said) from None
-        lost = "a worker process was ended by the system, perhaps for want of memory (--jobs sets their number)"
-        raise ChildProcessError(f"{lost}; {said}") from None
+    except KeyboardInterrupt:
+        raise Interrupted(_kept(path)) from None
+    except (BrokenProcessPool, _killed_in_dask()):
+        lost = "a worker process was ended by the system, perhaps for lack of memory (--jobs sets their number)"
+        raise ChildProcessError(f"{lost}; {_kept(path)}") from None
+
+
+def _kept(path: Path) -> str:
+    from ..experiments.results import read
+
+    done = len(read(path)) if path.exists() else 0
+    return f"{path} has {done} folds; the same command resumes from there"
+
+
+def _killed_in_dask() -> type[Exception]:
+    """Return Dask's error for a lost worker; without Dask, the error of other pools."""
+    killed: type[Exception] = getattr(sys.modules.get("distributed"), "KilledWorker", BrokenProcessPool)
+    return killed
 
 
 def _said(words: list[str]) -> str:

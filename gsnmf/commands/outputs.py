@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import zipfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 PAGE = b"\xc2\xb7 gsnmf</title>"  # the end of the title of every report
 TABLES = (b"rank,score,error,", b"algorithm,invariant,mean,")  # the columns of `gsnmf choose` and `gsnmf crosscheck`
 CROSSCHECK = {"about", "reference", "invariants", "diagnostics", "summary", "sentences"}  # keys of crosscheck.json
+SVG = re.compile(rb"<dc:creator>\s*<cc:Agent>\s*<dc:title>gsnmf</dc:title>")
 HEAD = 1 << 20  # bytes of a file that are looked at
 
 
@@ -35,8 +37,9 @@ def check_outputs(files: Iterable[Path], inputs: Iterable[Path | None], force: b
                 raise ValueError(f"expected --out to name a file other than the input; got {read[path]} for both")
     for file in files:
         if file.exists() and not file.is_dir() and not force and not is_own(file):
-            said = "expected a new file to write, or one that gsnmf wrote"
-            raise ValueError(f"{said}; got {file}, which exists and is another's (--force replaces it)")
+            remedy = "choose another --out" if file.suffix == ".jsonl" else "--force replaces it"  # lines are appended
+            expected = "expected a new file to write, or one that gsnmf wrote"
+            raise ValueError(f"{expected}; got {file}, which exists and was not written by gsnmf ({remedy})")
 
 
 def is_own(file: Path) -> bool:
@@ -79,19 +82,13 @@ def _begins(file: Path) -> bytes:
         return stream.read(HEAD)
 
 
-def _is_picture(file: Path) -> bool:
-    """Return whether the metadata of a picture name gsnmf."""
-    content = _begins(file)
-    return b"gsnmf" in (content[:4096] if file.suffix.lower() == ".png" else content)
-
-
 OWN: dict[str, Callable[[Path], bool]] = {
     ".npz": _is_fit,
     ".json": _is_description,
     ".jsonl": _is_journal,
     ".html": lambda file: PAGE in _begins(file),
     ".csv": lambda file: _begins(file).startswith(TABLES),
-    ".png": _is_picture,
-    ".svg": _is_picture,
-    ".pdf": lambda file: b"gsnmf" in _begins(file) or b"gsnmf" in file.read_bytes()[-HEAD:],
+    ".png": lambda file: b"tEXtSoftware\0gsnmf" in _begins(file)[:4096],  # pictures: metadata of `write_figure`
+    ".svg": lambda file: SVG.search(_begins(file)) is not None,
+    ".pdf": lambda file: b"/Creator (gsnmf) " in file.read_bytes()[-HEAD:],
 }

@@ -133,7 +133,8 @@ def choose_rank(
         keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), split), restarts + 1)
         made = _priors(priors, parts[split], K)
         own: dict[str, Any] = {"num_samples": num_samples, "stability": stability}
-        key = piece_key(parts[split], made, options | own | {"K": K, "keys": (seed, split, restarts)})
+        chosen = {"K": K, "share": share, "keys": (seed, split, restarts)}
+        key = piece_key(data, made, options | own | chosen)  # data with hidden entries: scores depend on them too
         return _Scored(**journal.piece(key, lambda: _score(parts[split], made, K, keys, **own, **options)._asdict()))
 
     scores = _score_all(score, num_splits, ranks, progress_bar)

@@ -167,7 +167,9 @@ def in_a_sentence(path: Path) -> Iterator[None]:
     """Raise ValueError for whatever h5py or zarr raise of a damaged file."""
     try:
         yield
-    except Exception as error:
+    except MemoryError:  # says nothing about the file
+        raise
+    except Exception as error:  # a damaged file may raise anything: OSError, KeyError, TypeError, zarr's own, …
         if isinstance(error, ValueError) and str(error).startswith("expected"):
             raise  # a sentence of our own
         said = " ".join(str(error).split()) or type(error).__name__
@@ -254,13 +256,13 @@ def names_of(group: Any, axis: str, length: int) -> list[str] | None:
         axis: "var" or "obs".
         length: the number of names.
     """
-    frame = group[axis] if hasattr(group, "keys") and axis in group else None
+    frame: Any = group[axis] if hasattr(group, "keys") and axis in group else None
     if not hasattr(frame, "keys"):
         return None
-    index = str(frame.attrs.get("_index", "_index"))  # type: ignore[union-attr]  # it has keys
-    if index not in frame:  # type: ignore[operator]
+    index = str(frame.attrs.get("_index", "_index"))
+    if index not in frame:
         return None
-    names = _values(frame[index])  # type: ignore[index]
+    names = _values(frame[index])
     return [str(name) for name in names.tolist()] if len(names) == length else None
 
 

@@ -1,5 +1,7 @@
 """AnnData in and out: what is written, that it survives subsets and files, projections, top genes, what is refused."""
 
+import json
+
 import jax
 import numpy as np
 import pandas as pd
@@ -176,6 +178,16 @@ def test_without_groups():
     project(new, adata)
     assert new.obsm["X_gsnmf"].shape == (7, 2)
     assert "gsnmf_group" not in new.obs
+
+
+def test_seeds_may_be_iterators_and_are_stored():
+    adata, other = cells(), cells()
+    fit = factorize(adata, seeds={"T cell": iter(["g1", "g3"])}, **RUN)
+    factorize(other, seeds={"T cell": ["g1", "g3"]}, **RUN)
+    assert json.loads(adata.uns["gsnmf"]["params"]["seeds"]) == {"T cell": ["g1", "g3"]}
+    np.testing.assert_array_equal(adata.varm["gsnmf"], other.varm["gsnmf"])
+    assert np.shape(fit.priors.dictionary.b) == (F, 2)
+    assert adata.uns["gsnmf"]["prior"].keys() == {"coefficients_shape", "coefficients_scale"}  # nothing of genes
 
 
 @pytest.mark.parametrize(

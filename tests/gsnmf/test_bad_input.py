@@ -26,8 +26,9 @@ X = "1,2,0\n3,4,5\n6,0,8\n"
 MARKET = "%%MatrixMarket matrix coordinate integer general\n"
 HEADER = "--header yes|no settles it (header= in read_matrix), and cells that are NA are missing"
 INDEX = "--index yes|no settles it (index= in read_matrix), and cells that are NA are missing"
-OTHERS = "which exists and is another's (--force replaces it)"
+OTHERS = "which exists and was not written by gsnmf (--force replaces it)"
 OWN = f"expected a new file to write, or one that gsnmf wrote; got {{f}}/%s, {OTHERS}"
+APPENDED = OWN.replace("--force replaces it", "choose another --out")
 
 
 def claims(path):
@@ -237,6 +238,8 @@ BAD = [
     ("too many numbers of components", {"x.csv": X}, ["choose", "{f}/x.csv", "--ranks", "1:100000000000"],
      "argument --ranks: expected at most 1000 numbers of components to try; got '1:100000000000' (see gsnmf choose "
      "--help)"),
+    ("--header with several processes", {"x.csv": X}, ["{f}/x.csv", *FIT, "--distributed", "--header", "no"],
+     "expected no --header with --distributed, which reads X; got it"),
     ("--header with a stream", {"x.csv": X}, ["{f}/x.csv", *FIT, "--stream", "--header", "no"],
      "expected no --header with --stream, where it has no effect; got it"),
     # Files of others
@@ -250,7 +253,7 @@ BAD = [
      OWN % "bound.png"),
     ("choose over another's table", FILES | {"ranks.csv": "a,b\n"}, [*CHOOSE, "--ranks", "1"], OWN % "ranks.csv"),
     ("choose over another's journal", FILES | {"ranks.checkpoint.jsonl": '{"a": 1}\n'}, [*CHOOSE, "--ranks", "1"],
-     OWN % "ranks.checkpoint.jsonl"),
+     APPENDED % "ranks.checkpoint.jsonl"),
     ("another's journal, by force", FILES | {"ranks.checkpoint.jsonl": '{"a": 1}\n'},
      [*CHOOSE, "--ranks", "1", "--force"], "expected {f}/ranks.checkpoint.jsonl to hold pieces of a run that gsnmf "
      "resumes; got the line b'{{\"a\": 1}}'"),
@@ -270,7 +273,7 @@ BAD = [
     ("figures over another's montage", {"all.svg": "mine"},
      ["figures", "digits", "--out", "{f}", "--montage", "{f}/all.svg"], OWN % "all.svg"),
     ("reproduce over another's lines", {"a.jsonl": "dear diary\n"}, ["reproduce", "digits", "--out", "{f}/a.jsonl"],
-     OWN % "a.jsonl"),
+     APPENDED % "a.jsonl"),
     ("reproduce over another's lines, by force", {"a.jsonl": "dear diary\n"},
      ["reproduce", "digits", "--out", "{f}/a.jsonl", "--force"],
      "expected {f}/a.jsonl to hold results of `gsnmf reproduce` or `gsnmf sweep`; got the line b'dear diary'"),

@@ -20,10 +20,13 @@ import pytest
 import scipy.sparse
 
 from gsnmf import distributed, parts
-from gsnmf.checkpoints import Checkpoint
+from gsnmf.checkpoints import Checkpoint, mark_of
 from gsnmf.cli import main
 from gsnmf.inference import cavi
+from gsnmf.inference.sharding import shard
+from gsnmf.model import Gamma, Priors, Relevance, as_data
 from gsnmf.parts import read_part, share
+from gsnmf.reading.hdf5 import in_a_sentence
 from gsnmf.saving import load_fit
 
 FOLDER = Path(__file__).resolve().parents[2]
@@ -255,6 +258,46 @@ def test_a_checkpoint_is_whole_and_of_this_run(tmp_path: Path):
         with pytest.raises(ValueError, match=r"expected a checkpoint in .*remove it, or choose another --out"):
             kept.load()
     assert list(tmp_path.iterdir()) == [file]
+
+
+def test_lack_of_memory_is_not_taken_for_a_damaged_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def fail(*_: Any, **__: Any) -> None:
+        raise MemoryError("no room")
+
+    kept = Checkpoint(tmp_path / "a.npz", "mark")
+    kept.save(cavi.Snapshot([np.ones(2)], np.array(1.0), np.arange(3.0), False))
+    monkeypatch.setattr("numpy.load", fail)
+    with pytest.raises(MemoryError, match="no room"):
+        kept.load()
+    with pytest.raises(MemoryError, match="no room"), in_a_sentence(tmp_path / "x.h5"):
+        fail()
+    with (
+        pytest.raises(ValueError, match=r"expected a matrix with names in .*x\.h5; got 'X'"),
+        in_a_sentence(tmp_path / "x.h5"),
+    ):
+        raise KeyError("X")
+
+
+def test_a_mark_identifies_the_run_however_samples_are_spread(monkeypatch: pytest.MonkeyPatch):
+    X = np.array([[3.0, 1.0, 4.0, 1.0, np.nan], [2.0, 7.0, 0.0, 8.0, 2.0]])
+    priors, options = Priors(Gamma(1.0, 2.0), Gamma(1.0, 2.0)), {"seed": 1}
+    mark = mark_of(as_data(X), priors, options)
+    stored = scipy.sparse.csr_array(np.nan_to_num(X))
+    hidden = scipy.sparse.csr_array(np.isnan(X))
+    assert mark_of(as_data(stored, hidden=hidden), priors, options) == mark
+    assert mark_of(shard(as_data(X)), priors, options) == mark
+    parts = [as_data(X[:, own]).matrix.checksum(np.array(own), 5) for own in ([3, 0], [4, 1, 2])]
+    assert sum(parts) % 2**64 == as_data(X).matrix.checksum(np.arange(5), 5)
+
+    moved = X.copy()
+    moved[:, [1, 3]] = moved[:, [3, 1]]
+    for other in (X[:, ::-1], X[::-1], moved, X[:, [1, 0, 2, 3, 4]], np.nan_to_num(X), np.where(X == 8, 9, X)):
+        assert mark_of(as_data(other), priors, options) != mark
+    assert mark_of(as_data(X), priors, {"seed": 2}) != mark
+    for family in (Priors(Gamma(1.0, 2.0), Relevance(Gamma(1.0, 2.0))), Priors(Gamma(1.0, 3.0), Gamma(1.0, 2.0))):
+        assert mark_of(as_data(X), family, options) != mark
+    monkeypatch.setattr("gsnmf.journal.__version__", "0.0")
+    assert mark_of(as_data(X), priors, options) != mark
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has this priority")

@@ -254,6 +254,30 @@ def test_interrupted_save_leaves_the_old_files(tmp_path: Path, monkeypatch: pyte
     assert len(list(tmp_path.iterdir())) == 2
 
 
+@pytest.mark.parametrize("error", [OSError("disk is full"), KeyboardInterrupt("disk is full")])
+def test_a_save_that_fails_between_its_two_files_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    """The old arrays are replaced already: the new description must survive, and the next save clears it away."""
+    fit, priors, names = a_fit()
+    save_fit(tmp_path / "fit", fit, priors, names)
+
+    def replace(source: Path, target: Path) -> None:
+        if target.suffix == ".json":
+            raise error
+        source.rename(target)
+
+    new = fit._replace(num_steps=99, elbo=fit.elbo + 1)
+    with monkeypatch.context() as patch:
+        patch.setattr("os.replace", replace)
+        with pytest.raises(type(error), match="disk is full"):
+            save_fit(tmp_path / "fit", new, priors, names)
+    assert load_fit(tmp_path / "fit").fit.num_steps == 99
+    save_fit(tmp_path / "fit", fit, priors, names)
+    assert load_fit(tmp_path / "fit").fit.num_steps == 7
+    assert len(list(tmp_path.iterdir())) == 2
+
+
 @pytest.mark.parametrize("first", [False, True])
 def test_a_save_that_was_killed_between_its_two_files_is_loaded(tmp_path: Path, first: bool) -> None:
     """The arrays are in place, the description still has its temporary name; then the next save clears it away."""

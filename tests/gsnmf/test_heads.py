@@ -10,9 +10,9 @@ from sklearn.neighbors import KNeighborsClassifier
 from test_estimator import small_problem
 
 from gsnmf import GroupSparseNMF
-from gsnmf.classification import choosing
+from gsnmf.classification import choosing, heads
 from gsnmf.classification.choosing import left_out_parts
-from gsnmf.classification.heads import EQUAL, fit_head, fit_weights, profiles_of
+from gsnmf.classification.heads import EQUAL, Nearest, fit_head, fit_weights, profiles_of
 from gsnmf.classification.multilabel import as_indicator
 from gsnmf.classification.representation import Represented, imputed
 from gsnmf.inference.warning import DeadComponentsWarning
@@ -68,6 +68,19 @@ def test_the_lowest_log_loss_is_chosen_and_said():
     assert model.score(X_new, y_new) > 0.9  # a third by chance; these blobs are far apart
     assert model.temperature_ > 0
     np.testing.assert_allclose(model.predict_proba(X_new).sum(axis=1), 1)
+
+
+@pytest.mark.parametrize("number", [0, 1, 8])
+def test_sparse_samples_are_made_dense_a_few_at_a_time(monkeypatch, number):
+    rng = np.random.default_rng(0)
+    old, new = rng.poisson(1.0, (5, 3)).astype(float), rng.poisson(1.0, (5, number)).astype(float)
+    nearest, widths = Nearest(old, np.array([0, 1, 1])), []
+    dense = nearest.scores(SimpleNamespace(complete=new))
+    cosines = heads.class_cosines
+    monkeypatch.setattr(heads, "class_cosines", lambda *a: widths.append(a[2].shape[1]) or cosines(*a))
+    sparse = nearest.scores(SimpleNamespace(complete=scipy.sparse.csr_array(new)))
+    np.testing.assert_allclose(sparse, dense, rtol=1e-12, atol=1e-7)  # of an angle near 0, half of the digits
+    assert max(widths) <= 3
 
 
 def test_mistakes_count_by_how_sure_they_are(monkeypatch):

@@ -38,6 +38,9 @@ def test_a_piece_that_was_cut_off_or_altered_is_computed_again(tmp_path):
     assert Journal(path).lines.keys() == {"0"}
     assert Journal(path).piece("2", lambda: {"n": 2}) == {"n": 2}
     assert [json.loads(line)["key"] for line in path.read_bytes().splitlines()] == ["0", "1", "2"]
+    for number in range(len(lines[0])):  # the first line, after any of its bytes
+        path.write_bytes(lines[0][:number])
+        assert Journal(path).lines.keys() == ({"0"} if number == len(lines[0]) - 1 else set())
 
 
 def test_a_file_that_is_no_journal_is_refused(tmp_path):

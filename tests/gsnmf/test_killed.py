@@ -74,7 +74,7 @@ def test_a_killed_worker_is_named_and_the_same_command_goes_on(
     words = ["reproduce", "digits", "--quick", "--folds", "3", "--methods", "pca", "--jobs", "2", "--out", str(path)]
     assert cli.main(words) == 2
     said = capsys.readouterr().err.splitlines()[-1]
-    assert said.startswith("gsnmf: error: a worker process was ended by the system, perhaps for want of memory")
+    assert said.startswith("gsnmf: error: a worker process was ended by the system, perhaps for lack of memory")
     assert re.search(r"rows.jsonl has \d folds; the same command resumes from there$", said)
     assert cli.main(words) == 0
     rows = [json.loads(line) for line in path.read_text().splitlines()]

@@ -42,13 +42,21 @@ def test_every_command_recognises_what_it_writes(written):
     check_outputs(written, (), False)
 
 
+def test_force_is_offered_only_where_it_helps(tmp_path):
+    """Lines are appended to a .jsonl file: its reader refuses those of others, also by force."""
+    for name, remedy in (("a.csv", "--force replaces it"), ("a.jsonl", "choose another --out")):
+        (tmp_path / name).write_bytes(b"mine")
+        with pytest.raises(ValueError, match=rf"got .*{name}, which exists and was not written by gsnmf \({remedy}\)"):
+            check_outputs([tmp_path / name], (), False)
+
+
 def test_files_of_others_are_not_taken_for_own(tmp_path):
     for suffix in OWN:
         for content in (b"mine", b"{}", b"[]", b'{"a": 1}\n', b"\x89PNG", b"%PDF", b"" if suffix != ".jsonl" else b"x"):
             path = Path(tmp_path, f"a{suffix}")
             path.write_bytes(content)
             assert not is_own(path), (suffix, content)
-            with pytest.raises(ValueError, match="which exists and is another's"):
+            with pytest.raises(ValueError, match="which exists and was not written by gsnmf"):
                 check_outputs([path], (), False)
             check_outputs([path], (), True)
             with pytest.raises(ValueError, match="to name a file other than the input"):
@@ -56,6 +64,10 @@ def test_files_of_others_are_not_taken_for_own(tmp_path):
     with zipfile.ZipFile(tmp_path / "b.npz", "w") as archive:
         archive.writestr("about.npy", b"something else")
     assert not is_own(tmp_path / "b.npz")
+    pictures = {"d.svg": b"<svg><text>my gsnmf drawing</text></svg>", "d.png": b"\x89PNG tEXtTitle\0gsnmf and others"}
+    for name, content in (pictures | {"d.pdf": b"%PDF-1.4\n<< /Title (notes about gsnmf) >>"}).items():
+        (tmp_path / name).write_bytes(content)
+        assert not is_own(tmp_path / name), name
     (tmp_path / "c.json").write_text(json.dumps({"about": 1, "summary": 2}))
     assert not is_own(tmp_path / "c.json")
     (tmp_path / "folder.png").mkdir()

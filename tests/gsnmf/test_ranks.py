@@ -300,6 +300,10 @@ def test_only_scores_of_the_same_question_are_read_again(asked, tmp_path):
     with jax.enable_x64(False):
         choose_rank(X, [2], **ask)
     assert len(asked) == 16
+    hidden, other = hide(as_data(X), seed=0).held_out, X.copy()
+    other[hidden.feature[0], hidden.sample[0]] += 1  # a hidden entry, which only the score depends on
+    choose_rank(other, [2], **ask | {"priors": PRIORS})
+    assert len(asked) == 17
 
 
 def _interrupt():

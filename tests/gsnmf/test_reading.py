@@ -300,7 +300,7 @@ def test_results_of_others_are_never_replaced(tmp_path, capsys):
     written = ["report", out, "--data", str(table), "--without-widths", "--out", str(page)]
     for command in (written, [*choose, str(tmp_path / "choice")]):
         assert main(command) == 2
-        assert "which exists and is another's (--force replaces it)" in capsys.readouterr().err
+        assert "which exists and was not written by gsnmf (--force replaces it)" in capsys.readouterr().err
         assert main([*command, "--force"]) == 0
         assert main(command) == 0  # its own
 

@@ -77,6 +77,16 @@ def test_names_that_do_not_occur_are_listed():
         (SETS, {"rank": 2, "strength": 0}, "expected strength to be a positive number; got 0"),
         (SETS, {"structure": STRUCTURE, "group_names": ["B"]}, "expected a name for each of the 3 groups; got 1"),
         (
+            SETS,
+            {"structure": STRUCTURE, "group_names": GROUPS, "unions": {"T": [True, False]}},
+            r"expected unions to have a boolean for each of the 3 groups; got bool of shape \(2,\) for 'T'",
+        ),
+        (
+            SETS,
+            {"structure": STRUCTURE, "group_names": GROUPS, "unions": {"T": [0, 2, 1]}},
+            r"expected unions to have a boolean for each of the 3 groups; got int\d+ of shape \(3,\) for 'T'",
+        ),
+        (
             {"T": ["LYZ"], "x": ["LYZ"], "y": ["LYZ"]},
             {"structure": STRUCTURE, "group_names": GROUPS},
             "that serve all groups, for each set that no group is named after; got 0 for the set 'y'",
