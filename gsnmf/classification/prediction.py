@@ -197,7 +197,8 @@ def transduced(
 
     sound = [memory.posteriors[r] for r in memory.sound]
     if scipy.sparse.issparse(X) and memory.shares is not None:
-        return np.mean([np.asarray(q.z, float) for q in sound], axis=0)
+        mean: NDArray[np.float64] = np.mean([np.asarray(q.z, float) for q in sound], axis=0)
+        return mean
     dictionaries = [q.T.mean for q in sound]
     return transduce(X, y, num_classes, dictionaries, refit=refit)
 
