@@ -38,7 +38,8 @@ from .warning import quiet
 
 __all__ = [
     "Labelling", "Learn", "Moments", "Snapshot", "State", "bound", "init", "labelling", "labelling_for", "learn",
-    "paper_bound", "paper_bound_gap", "refine", "run", "run_many", "start", "start_at_shape", "step", "stream", "stream_bound",
+    "paper_bound", "paper_bound_gap", "refine", "run", "run_many", "start", "start_at_shape", "step", "stream",
+    "stream_bound",
 ]  # fmt: skip
 LOG = logging.getLogger("gsnmf")
 
