@@ -114,7 +114,7 @@ def factorize(
         believed,
         key=jax.random.key(seed),
         rank=known,
-        labels=cavi.labelling(warm_start=init),
+        labels=cavi.labelling_for(data, init),
         **run,
     )
     asked |= run | {"groups": groups, "layer": layer, "unlabelled": unlabelled, "random_state": random_state}

@@ -143,9 +143,10 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
             that was kept. Restarts whose bound is not finite are never kept, and do not vote.
         validation_scores_: accuracy of every restart on the validation part, with select="validation".
         classes_: the known labels, sorted; like the following attributes, only with labels.
-        transduction_: the label of every training sample: as given, or learned for unlabelled samples by spreading
-            known labels over neighbours in the spaces of all restarts' dictionaries (`transduce` in
-            `gsnmf.classification.transduction`), on images more often right than the model's own `posterior_.z`.
+        transduction_: the label of every training sample: as given, or learned for unlabelled samples. For sparse X it
+            is the model's own, by q(z), mean over restarts. For dense X, known labels spread over neighbours in the
+            spaces of all restarts' dictionaries (`transduce` in `gsnmf.classification.transduction`), on images more
+            often right than q(z).
         label_distributions_: probabilities of the labels, samples × classes; 1 for labels that were given. They are not
             calibrated.
         predictor_: the head that predicts, chosen if predict_by is "auto"; predictor_scores_: accuracy of every head on

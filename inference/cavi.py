@@ -24,7 +24,7 @@ from .bound import bound, paper_bound, paper_bound_gap
 from .components import warn_of_dead
 from .engine import Schedule, Snapshot, State, anneal, find_fall, plain, run_batch, run_one
 from .hyper import Learn, learn, tie
-from .labels.warm_start import Labelling, begins_warm, joined, label_posterior, labelled, labelling
+from .labels.warm_start import Labelling, begins_warm, joined, label_posterior, labelled, labelling, labelling_for
 from .moments import Moments, Transposed
 from .observations import Observations, form_of, observe
 from .posterior import Fit, Posterior
@@ -37,8 +37,9 @@ from .sweep import moments, sweep
 from .warning import quiet
 
 __all__ = [
-    "Labelling", "Learn", "Moments", "Snapshot", "State", "bound", "init", "labelling", "learn", "paper_bound",
-    "paper_bound_gap", "refine", "run", "run_many", "start", "start_at_shape", "step", "stream", "stream_bound",
+    "Labelling", "Learn", "Moments", "Snapshot", "State", "bound", "init", "labelling", "labelling_for", "learn",
+    "paper_bound", "paper_bound_gap", "refine", "run", "run_many", "start", "start_at_shape", "step", "stream",
+    "stream_bound",
 ]  # fmt: skip
 LOG = logging.getLogger("gsnmf")
 

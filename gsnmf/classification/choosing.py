@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..inference.warning import quiet
 from ..model.priors import is_grouped
 from .calibration import fit_temperature, smoothed_log_loss
-from .heads import EQUAL, LEARNED, Stacked, fit_head, fit_weights
+from .heads import DISCRIMINANTS, EQUAL, LEARNED, Stacked, fit_head, fit_weights
 from .prediction import LearningPlan, Memory, class_scores, even, learn
 
 AUTO = "auto"
@@ -81,7 +81,8 @@ def compare(plan: LearningPlan, X: Any, y: NDArray[Any], classes: Any, names: tu
     scores = {name: np.concatenate(each, axis=-2) for name, each in found.items()}
     weights: tuple[float, ...] = EQUAL
     if "stacked" in scores:
-        weights = fit_weights(scores["stacked"], truth)
+        optional = DISCRIMINANTS if scipy.sparse.issparse(X) else None
+        weights = fit_weights(scores["stacked"], truth, optional)
         scores["stacked"] = np.tensordot(weights, scores["stacked"], axes=1)
     scores = {name: even(S, name) for name, S in scores.items()}
     table = _table(scores, truth)

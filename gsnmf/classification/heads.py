@@ -31,7 +31,8 @@ from .representation import Represented
 
 LEARNED = ("lda", "svm", "stacked")
 EQUAL = (1.0, 1.0, 1.0)  # weights of a stacked head before they are fitted
-DIRECTIONS = 120  # leading ones, of samples, that the discriminants of a stacked head see
+DISCRIMINANTS = 1  # their index among the terms of a stacked head
+DIRECTIONS, DIRECTIONS_OF_COUNTS = 120, 40  # leading ones that the discriminants of a stacked head see: dense, sparse X
 PENALTY = 10.0  # C of the linear machine, for samples of mean square length 1
 GAMMA, COST = 1.0, 10.0  # of the Gaussian kernel, for points of length 1
 
@@ -163,7 +164,8 @@ def stacked_terms(seen: Represented, y: NDArray[Any]) -> tuple[Any, Any, Any]:
 
     For dense samples they are the nearest sample by cosine, discriminants of log-normalised samples on leading
     directions, and "lda". For sparse samples, a linear support vector machine takes the place of the nearest sample,
-    and the model's class bounds that of "lda" if the priors distinguish classes.
+    and the model's class bounds that of "lda" if the priors distinguish classes; discriminants are optional there, see
+    `fit_weights`.
 
     Args:
         seen: the samples.
@@ -171,7 +173,8 @@ def stacked_terms(seen: Represented, y: NDArray[Any]) -> tuple[Any, Any, Any]:
     """
     profiles = profiles_of(seen.complete)
     points = profiles(seen.complete)
-    leading = TruncatedSVD(max(1, min(DIRECTIONS, min(points.shape) - 1)), random_state=0)
+    directions = DIRECTIONS_OF_COUNTS if scipy.sparse.issparse(points) else DIRECTIONS
+    leading = TruncatedSVD(max(1, min(directions, min(points.shape) - 1)), random_state=0)
     discriminants = OnSamples(_fitted(make_pipeline(leading, _lda()), points, y), profiles)
     if not scipy.sparse.issparse(points):
         return Nearest(seen.complete, y), discriminants, fit_head("lda", seen, y, EQUAL)
@@ -204,12 +207,16 @@ def minus_angles(cosines: NDArray[Any]) -> NDArray[np.float64]:
     return -angles
 
 
-def fit_weights(parts: NDArray[np.float64], y: NDArray[Any]) -> tuple[float, ...]:
+def fit_weights(parts: NDArray[np.float64], y: NDArray[Any], optional: int | None = None) -> tuple[float, ...]:
     """Return the weights of a stacked head with the lowest log loss on samples that no part was learned from.
+
+    Log loss alone may give much weight to a term whose scores are good log probabilities, though classes are told apart
+    better without it. So one term may be optional: its weight is 0 unless accuracy on these samples is higher with it.
 
     Args:
         parts: terms × samples × classes.
         y: the class of each sample, from 0.
+        optional: the index of the optional term; None if there is none.
     """
     units = np.array([np.mean(S.max(axis=1) - S.mean(axis=1)) or 1.0 for S in parts])
 
@@ -217,7 +224,12 @@ def fit_weights(parts: NDArray[np.float64], y: NDArray[Any]) -> tuple[float, ...
         return smoothed_log_loss(np.tensordot(np.exp(log_weights) / units, parts, axes=1), y)
 
     best = minimize(loss, np.ones(len(parts)), bounds=[(-6, 6)] * len(parts))
-    return tuple((np.exp(best.x) / units).tolist())
+    weights = np.exp(best.x) / units
+    if optional is not None:
+        without = np.insert(fit_weights(np.delete(parts, optional, axis=0), y), optional, 0.0)
+        right = [np.mean(np.tensordot(w, parts, axes=1).argmax(axis=1) == y) for w in (weights, without)]
+        weights = weights if right[0] > right[1] else without
+    return tuple(weights.tolist())
 
 
 def _points(seen: Represented) -> NDArray[np.float64]:

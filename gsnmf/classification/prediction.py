@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import NDArray
 from scipy.special import softmax
 from sklearn.model_selection import StratifiedKFold
@@ -175,7 +176,11 @@ def even(scores: NDArray[np.float64], predict_by: str) -> NDArray[np.float64]:
 def transduced(
     plan: LearningPlan, memory: Memory, X: NDArray[Any], y: NDArray[Any], num_classes: int
 ) -> NDArray[np.float64]:
-    """Return probabilities of classes for all training samples, by `transduce` with dictionaries learned by this plan.
+    """Return probabilities of classes for all training samples, by q(z) or by `transduce`.
+
+    For sparse X they are q(z), mean over restarts: on counts it is right more often than neighbours are, and a graph of
+    neighbours takes long. For dense X, and if the priors do not distinguish classes, labels spread between neighbours
+    in the spaces of dictionaries that are learned by this plan.
 
     Args:
         plan: as in `learn`.
@@ -190,7 +195,11 @@ def transduced(
             found = by_bound(plan.recipe, X, labels, plan.keys, 0)
         return [found.fits[r].posterior.T.mean for r in found.sound]
 
-    dictionaries = [memory.posteriors[r].T.mean for r in memory.sound]
+    sound = [memory.posteriors[r] for r in memory.sound]
+    if scipy.sparse.issparse(X) and memory.shares is not None:
+        mean: NDArray[np.float64] = np.mean([np.asarray(q.z, float) for q in sound], axis=0)
+        return mean
+    dictionaries = [q.T.mean for q in sound]
     return transduce(X, y, num_classes, dictionaries, refit=refit)
 
 

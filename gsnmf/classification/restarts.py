@@ -81,7 +81,7 @@ class Recipe(NamedTuple):
         }
         # With unlabelled samples a fit warm-starts from the labelled ones, which are initialised by `init`: on digits,
         # "random" made the better classifier there too. `gsnmf fit` and `choose_rank` do the same.
-        options |= {"learn": self.learn, "labels": cavi.labelling(warm_start=self.init)}
+        options |= {"learn": self.learn, "labels": cavi.labelling_for(data, self.init)}
         fit = cavi.run(data, priors, key=key, start=start, rank=self.rank(data), **options)  # type: ignore[arg-type]  # a mixture
         return fit._replace(posterior=jax.device_get(fit.posterior))  # NumPy arrays, for portable pickles
 

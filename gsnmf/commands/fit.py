@@ -204,7 +204,7 @@ def _run(arguments: argparse.Namespace, data: Data, priors: Priors, rank: int, f
                 key=jax.random.key(first),
                 rank=rank,
                 learn=learn,
-                labels=cavi.labelling(warm_start=options["init"]),
+                labels=cavi.labelling_for(data, options["init"]),
                 callback=checkpoint,
                 checkpoint=kept,
                 resume=resume,

@@ -126,7 +126,7 @@ def choose_rank(
     data = data._replace(held_out=None)  # entries held out before stay out of the choice
     parts = [hide(data, share, seed=seed + split) for split in range(num_splits)]
     options: dict[str, Any] = {"init": init, "lam_start": lam_start, "max_steps": max_steps, "tol": tol}
-    options["labels"] = cavi.labelling(warm_start=init)
+    options["labels"] = cavi.labelling_for(data, init)
     journal = checkpoint if isinstance(checkpoint, Journal) else Journal(checkpoint)
 
     def score(split: int, K: int) -> _Scored:

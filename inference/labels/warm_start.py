@@ -71,6 +71,19 @@ def labelling(
     return Labelling(form, warm_start, whole("annealing", annealing, 0))
 
 
+def labelling_for(data: Data, init: str) -> Labelling:
+    """Return the options of the estimator, the commands and `choose_rank`: annealing for dense X only.
+
+    While the evidence is weak, unlabelled samples belong to all groups and draw their dictionaries together. Images
+    need the annealing nevertheless; counts of words do not, and it makes q(z) much worse there (docs/labels.md).
+
+    Args:
+        data: as made by `as_data`.
+        init: the initialisation of the labelled samples.
+    """
+    return labelling(warm_start=init, annealing=0) if is_sparse(data) else labelling(warm_start=init)
+
+
 def begins_warm(how: Labelling, data: Data, start: Any) -> bool:
     """Return whether a fit begins with the labelled samples alone."""
     left_open = start is None or (isinstance(start, Start) and start.V is None)

@@ -177,6 +177,19 @@ def test_a_part_without_information_gets_no_weight():
     assert second < 0.2 * first
 
 
+def test_an_optional_part_gets_weight_only_if_it_raises_accuracy():
+    rng = np.random.default_rng(0)
+    y = np.arange(300) % 3
+    good = np.eye(3)[y] + rng.normal(size=(300, 3)) * 0.6
+    found = good.argmax(axis=1)
+    sure = np.eye(3)[found] * (found == y)[:, None]  # lowers the log loss where the first part is right already
+    parts = np.stack([good, sure])
+    assert fit_weights(parts, y)[1] > 0  # log loss alone takes it
+    assert fit_weights(parts, y, optional=1) == (*fit_weights(parts[:1], y), 0.0)
+    other = np.eye(3)[y] + rng.normal(size=(300, 3)) * 0.6
+    assert fit_weights(np.stack([good, other]), y, optional=1) == fit_weights(np.stack([good, other]), y)
+
+
 def test_profiles_do_not_depend_on_totals_or_storage():
     rng = np.random.default_rng(0)
     X = rng.poisson(2.0, size=(7, 9)).astype(float)

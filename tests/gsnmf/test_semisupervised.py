@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse
 from estimators import nearest_neighbour
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
@@ -61,6 +62,16 @@ def test_the_labels_that_were_given_stay_and_the_others_are_found(fitted):
     np.testing.assert_allclose(P.sum(axis=1), 1)
     np.testing.assert_array_equal(P[known], np.eye(3)[given[known]])
     assert (fitted.classes_[P.argmax(axis=1)] == fitted.transduction_).all()
+
+
+def test_labels_of_sparse_samples_are_those_of_q_and_nothing_is_annealed():
+    X, _, given, truth, _ = problem()
+    counts = scipy.sparse.csr_array(X)
+    model = nearest_neighbour(**QUICK, n_restarts=2, predict_by="blend").fit(counts, given)
+    np.testing.assert_allclose(model.label_distributions_, np.mean([q.z for q in model.restarts_], axis=0))
+    assert np.mean(model.transduction_ == truth) > 0.9  # a third by chance, as above
+    assert cavi.labelling_for(as_data(counts.T), "random") == cavi.labelling(warm_start="random", annealing=0)
+    assert cavi.labelling_for(as_data(X.T), "random") == cavi.labelling(warm_start="random")
 
 
 def test_the_dictionary_is_learned_from_all_samples(fitted):
