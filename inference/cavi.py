@@ -236,10 +236,10 @@ def run(
         labels = (labelling() if labels is None else labels)._replace(annealing=0)
     LOG.info("JAX compiles the first sweeps of each shape and set of options, which takes seconds")
     seen, state = _begin(problem, data, priors, Beginning(key, begun, init, lam_start, labels))
-    begun_at, hyper = [_with_ties(problem, seen, state, learn)], problem.priors
+    initial, hyper = [_with_ties(problem, seen, state, learn)], problem.priors
     del problem, state  # sweeps read X in their own layout: the copy in the problem is no longer needed
     schedule = Schedule(priors, max_steps, tol, accelerate, learn)
-    fit = run_one(seen, hyper, begun_at, schedule, callback, checkpoint, resume)._replace(**marks_of(data))
+    fit = run_one(seen, hyper, initial, schedule, callback, checkpoint, resume)._replace(**marks_of(data))
     _warn([fit], [data], tol)
     return fit
 

@@ -84,7 +84,7 @@ class Nearest:
 
 
 @dataclass(frozen=True)
-class Bounds:
+class ClassBounds:
     """The model's own log π_c + ℒ_τ(c)."""
 
     log_pi: NDArray[Any]
@@ -181,7 +181,7 @@ def stacked_terms(seen: Represented, y: NDArray[Any]) -> tuple[Any, Any, Any]:
     machine = OnSamples(LinearSVC(C=PENALTY, random_state=0).fit(points, y), profiles)
     if seen.pi is None:
         return machine, discriminants, fit_head("lda", seen, y, EQUAL)
-    return machine, discriminants, Bounds(np.log(np.asarray(seen.pi, float)))
+    return machine, discriminants, ClassBounds(np.log(np.asarray(seen.pi, float)))
 
 
 def _fitted(model: Any, points: Any, y: NDArray[Any]) -> Any:

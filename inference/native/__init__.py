@@ -1,10 +1,11 @@
-"""Compiled kernels for sparse X, which JAX calls inside its own programs; see `describe` for whether they are there.
+"""Compiled kernels for sparse X and Gibbs sampling, called by JAX inside its own programs; see `describe`.
 
 A kernel knows rows and columns only: samples are rows where there are more of them than features, else features. The
 sparse matrix comes as in scipy.sparse.csr_array: `indptr`, `indices` and `values` (its `data`).
 
-They work under `jit`, in loops and in `shard_map`, one sample after another under `vmap`, and on CPUs only; results do
-not depend on the number of threads. They have no derivatives. Without a library, they raise a RuntimeError.
+They work under `jit`, in loops, in `shard_map` and under `vmap` (all but `log_moments` one call after another), and on
+CPUs only; results do not depend on the number of threads. They have no derivatives. Without a library, they raise a
+RuntimeError.
 """
 
 from __future__ import annotations
