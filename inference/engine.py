@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -15,6 +15,7 @@ from ..model.special import computed_by
 from ..model.types import Array
 from . import native
 from .bound import prior_terms
+from .compiling import least_memory
 from .hyper import Learn, learned_priors, relearn
 from .moments import Moments, Transposed
 from .observations import Observations
@@ -165,8 +166,13 @@ def _advance(
 
 
 advance = jax.jit(_advance, static_argnames=("accelerate", "learn"))
-# The same, but the arrays of the state become those of the next one: a third of a fit's memory if X is sparse.
-advance_in_place = jax.jit(_advance, static_argnames=("accelerate", "learn"), donate_argnames="state")
+
+
+@cache
+def advance_in_place() -> Callable[..., tuple[State, Progress]]:
+    """Return the same, for a sparse X with less memory: the arrays of the state become those of the next one."""
+    static = ("accelerate", "learn")
+    return jax.jit(_advance, static_argnames=static, donate_argnames="state", compiler_options=least_memory())
 
 
 class Schedule(NamedTuple):
@@ -213,7 +219,7 @@ def run_one(
     The state is taken out of its list: if nothing else refers to it, it occupies no memory during the run.
     """
     sparse = isinstance(data.X, (Sparse, SparseCandidates))
-    each = partial(advance_in_place if sparse else advance, accelerate=schedule.accelerate, learn=schedule.learn)
+    each = partial(advance_in_place() if sparse else advance, accelerate=schedule.accelerate, learn=schedule.learn)
     state, last, threshold = _begin(begun.pop(), schedule.tol, schedule.accelerate)
     stage = _Stage(state, last, False, [])
     if resume is not None:

@@ -113,6 +113,10 @@ class LinearResponse:
     num_products: products with the Hessian so far, in conjugate gradients.
     """
 
+    problem: Problem
+    bound: str
+    num_products: int
+
     def __init__(self, problem: Problem, optimum: Located, bound: str, tol: float) -> None:
         self.problem, self.bound, self.num_products = problem, bound, 0
         self._optimum, self._tol = optimum, tol

@@ -105,7 +105,8 @@ def negative_kl(q: Gamma, prior: Rate) -> Array:
     """Return −KL(q ‖ p) = E log p + H(q), elementwise, averaged over an uncertain rate r of p.
 
     a (E[log x] + E[log r]) − E[r] E[x] − log Γ(a) + h(α) for p = Gamma(a, 1/r), q = Gamma(α, β), where
-    h(α) = H(q) − E[log x] = α + log Γ(α) − α ψ(α).
+    h(α) = H(q) − E[log x] = α + log Γ(α) − α ψ(α). Within `special.computed_by` h(α) is averaged along the last axis,
+    and only sums along this axis are exact.
     """
     # E[r] β first: both are often constant along an axis.
     return prior.a * (q.log_mean + prior.log_mean) - (prior.mean * q.b) * q.a - gammaln(prior.a) + log_entropy(q.a)
@@ -125,7 +126,12 @@ def stand_in(prior: Gamma | Given) -> Gamma:
 def prior_mean(prior: Gamma | Given) -> np.ndarray:
     """Return the mean of a prior, or the median of a prior without closed forms, in double precision."""
     a, b = stand_in(prior)
-    return np.asarray(np.asarray(a, float) * np.asarray(b, float))
+    with np.errstate(over="ignore"):
+        mean = np.asarray(np.asarray(a, float) * np.asarray(b, float))
+    if np.isinf(mean).any() and np.isfinite(a).all() and np.isfinite(b).all():
+        largest = f"{np.max(a):g} × {np.max(b):g}"
+        raise ValueError(f"expected a prior with a finite mean; got a shape and a scale of up to {largest}")
+    return mean
 
 
 def require_closed_forms(priors: Priors, what: str) -> None:

@@ -38,15 +38,17 @@ _BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617
 _DIGAMMA = [B / (2 * j) for j, B in enumerate(_BERNOULLI, start=1)]
 _GAMMALN = [B / (2 * j * (2 * j - 1)) for j, B in enumerate(_BERNOULLI, start=1)]
 
-Kernel: TypeAlias = Callable[[Array], tuple[Array, Array]]
+Kernel: TypeAlias = Callable[[Array], tuple[Array, Array]]  # see `computed_by`
 LARGE = 1 << 14  # numbers in an array; below, the call of a kernel costs more than it saves
 _kernel: ContextVar[Kernel | None] = ContextVar("kernel", default=None)
 
 
 @contextmanager
 def computed_by(kernel: Kernel | None) -> Iterator[None]:
-    """Within, take ψ(x) and `log_entropy(x)` of large arrays from a compiled kernel, which returns both; None for XLA.
+    """Within, take ψ(x) and `log_entropy(x)` of large arrays from a compiled kernel; None for XLA.
 
+    The kernel returns ψ(x) and the sums of `log_entropy(x)` along the last axis, so that no array of the latter is
+    stored: **within, `log_entropy` returns their average along this axis**, which has the same sums when it broadcasts.
     XLA makes one call of the two if both are asked for. The choice is made while JAX traces: what is compiled inside by
     a `jax.jit` of its own may have been traced elsewhere.
     """
@@ -108,7 +110,7 @@ def _digamma_jvp(
 
 
 def log_entropy(x: Array) -> Array:
-    """Return x + log Γ(x) − x ψ(x): the entropy of log y for y ~ Gamma(x, any scale).
+    """Return x + log Γ(x) − x ψ(x): the entropy of log y for y ~ Gamma(x, any scale); see also `computed_by`.
 
     It is of order log x, but its terms are of order x log x: they are cancelled analytically here.
 
@@ -122,7 +124,7 @@ def log_entropy(x: Array) -> Array:
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _log_entropy(kernel: Kernel | None, x: Array) -> Array:
     if kernel is not None:
-        return kernel(x)[1]
+        return kernel(x)[1][..., None] / x.shape[-1]
     n, terms = _FOR_GAMMALN[x.dtype]
     y, r, product, slope = _shifted(x, n)
     rest = _digamma_series(r, terms) - slope / product
@@ -133,7 +135,8 @@ def _log_entropy(kernel: Kernel | None, x: Array) -> Array:
 @_log_entropy.defjvp
 def _log_entropy_jvp(kernel: Kernel | None, primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
     (x,), (dx,) = primals, tangents
-    return _log_entropy(kernel, x), dx * (1 - x * polygamma(1, x))
+    slope = dx * (1 - x * polygamma(1, x))
+    return _log_entropy(kernel, x), slope if kernel is None else slope.mean(axis=-1, keepdims=True)
 
 
 def _kernel_for(x: Array) -> Kernel | None:

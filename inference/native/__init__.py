@@ -127,13 +127,19 @@ def gamma(key: Array, shape: Array) -> Array:
 
 
 def log_moments(x: Array) -> tuple[Array, Array]:
-    """Return ψ(x) and x + log Γ(x) − x ψ(x) of positive numbers: E[log y] and the entropy of log y for y ~ Gamma(x, 1).
+    """Return ψ(x), and the sums of x + log Γ(x) − x ψ(x) along the last axis, of positive numbers.
 
-    >>> [round(float(value), 4) for value in log_moments(jnp.ones(()))] if is_available() else [-0.5772, 1.5772]
-    [-0.5772, 1.5772]
+    These are E[log y] and the entropy of log y for y ~ Gamma(x, 1).
+
+    >>> [round(float(value.sum()), 4) for value in log_moments(jnp.ones(2))] if is_available() else [-1.1544, 3.1544]
+    [-1.1544, 3.1544]
     """
     (x,) = _same_dtype(x)
-    mean, entropy = _call("log_moments", (x.shape, x.shape), x.dtype, x, vmap_method="broadcast_all")
+    if x.ndim == 0:
+        raise ValueError("expected an array with an axis to sum along; got a number")
+    if x.size == 0:
+        return x, jnp.zeros(x.shape[:-1], x.dtype)
+    mean, entropy = _call("log_moments", (x.shape, x.shape[:-1]), x.dtype, x, vmap_method="broadcast_all")
     return mean, entropy
 
 

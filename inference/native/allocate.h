@@ -4,6 +4,9 @@
 //   m = g_row[i] · g_col[j],  ξ = x / m,  Σ_row[i] += ξ g_col[j],  Σ_col[j] += ξ g_row[i],  ratio[i] += x log(m / x),
 // and at the end Σ is multiplied by g. The largest value along K is subtracted before the exponential, and added to the
 // logarithm of m: nothing depends on it, but g alone would be 0 in single precision for shapes below 0.01.
+//
+// Rows are taken in tiles: first ξ and Σ_row of all rows of a tile, which read g_col, then Σ_col. So only one of the two
+// has to fit into the cache at a time, and the inner loops have all their vectors in registers.
 #pragma once
 
 #include "parallel.h"
@@ -12,9 +15,9 @@
 
 namespace LEVEL {
 
-constexpr int kChunk = 16;          // entries whose divisions and logarithms are done at once
-constexpr int kAhead = 6;           // entries between the one that is read and the one that is fetched
-constexpr int64_t kNear = 1 << 18;  // bytes of the columns' factor
+constexpr int kChunk = 64;  // entries of a row whose columns are read twice, so that they stay in the first cache
+constexpr int kAhead = 8;   // entries between the one that is read and the one that is fetched
+constexpr int64_t kTileRows = 512, kTileEntries = 1 << 14;  // of a tile, at most; a row with more entries is a tile
 
 template <class T>
 struct Allocation {
@@ -22,7 +25,32 @@ struct Allocation {
   const T *values, *log_rows, *log_columns, *weights;  // weights may be nullptr
   int64_t columns, K, width, copies, blocks;           // width: K filled up to whole vectors
   T *sum_rows, *sum_columns, *log_ratios;
-  T *g, *shifts, *sums, *total;  // columns × width, columns, threads × columns × width, columns × width
+  int64_t capacity, part;         // entries of a tile at most, numbers for each thread
+  T *g, *shifts, *parts, *total;  // columns × width, columns, threads × part, columns × width
+
+  struct Entries {
+    const int32_t* indices;
+    const T* x;
+    int64_t number, after;  // `after` more follow in memory
+  };
+  INLINE Entries entries(int64_t r) const {
+    int64_t row = copies == 1 ? r : r / copies, from = rows.begin(row), to = rows.begin(row + 1);
+    return {rows.indices + from, values + from, to - from, rows.begin(rows.number) - to};
+  }
+};
+
+// What a thread has for itself: sums of the columns, and of a tile g of its rows and ξ of its entries.
+template <class T>
+struct Part {
+  T *sums, *row, *g_rows, *xi;
+  Part(const Allocation<T>& a, int thread)
+      : sums(a.parts + thread * a.part),
+        row(sums + a.columns * a.width),
+        g_rows(row + a.width),
+        xi(g_rows + kTileRows * a.width) {}
+  static int64_t size(int64_t columns, int64_t width, int64_t capacity) {
+    return (columns + 1 + kTileRows) * width + capacity / kLanes<T> * kLanes<T> + 2 * kLanes<T>;
+  }
 };
 
 // Writes exp(x − shift) of K numbers, filled up with 0, and returns the shift, their largest.
@@ -39,135 +67,149 @@ INLINE T exp_scaled(const T* x, int64_t K, int64_t width, T* g) {
   return shift;
 }
 
-// Rows of a fixed number of vectors stay in registers while the entries of a row of X pass by; N = 0: of any number.
+// A row of a fixed number of vectors stays in registers while the entries of a row of X pass by; N = 0: of any number.
 template <class T, int N>
 struct Row {
-  Vec<T> g[N], sum[N];
-  Row(const T* g_row, T*, int64_t) {
-    for (int i = 0; i < N; i++) g[i] = load<T>(g_row + i * kLanes<T>), sum[i] = Vec<T>{};
+  Vec<T> vectors[N];
+  Row(const T* row, int64_t) {
+    for (int i = 0; i < N; i++) vectors[i] = load<T>(row + i * kLanes<T>);
   }
   static constexpr int size = N;
+  INLINE void clear() {
+    for (int i = 0; i < N; i++) vectors[i] = Vec<T>{};
+  }
 };
 
 template <class T>
 struct Row<T, 0> {
-  const Vec<T>* g;
-  Vec<T>* sum;
+  Vec<T>* vectors;
   int size;
-  Row(const T* g_row, T* row, int64_t width)
-      : g((const Vec<T>*)g_row), sum((Vec<T>*)row), size(static_cast<int>(width / kLanes<T>)) {
-    for (int i = 0; i < size; i++) sum[i] = Vec<T>{};
+  Row(T* row, int64_t width) : vectors((Vec<T>*)row), size(static_cast<int>(width / kLanes<T>)) {}
+  INLINE void clear() {
+    for (int i = 0; i < size; i++) vectors[i] = Vec<T>{};
   }
 };
 
-template <class T, int N>
-INLINE void fetch(const Allocation<T>& a, const T* sums, int64_t column, const Row<T, N>& row) {
-  const char* g = reinterpret_cast<const char*>(a.g + column * row.size * kLanes<T>);
-  const char* sum = reinterpret_cast<const char*>(sums + column * row.size * kLanes<T>);
+INLINE void fetch(const void* address, int64_t bytes) {
 UNROLL
-  for (int k = 0; k < row.size * VECTOR_BYTES; k += 64) {
-    __builtin_prefetch(g + k, 0, 2);
-    __builtin_prefetch(sum + k, 0, 2);
-  }
+  for (int64_t k = 0; k < bytes; k += 64) __builtin_prefetch(static_cast<const char*>(address) + k);
 }
 
-// The products of a row and a column, to be added up.
 template <class T, int N>
-INLINE Vec<T> multiply(const Row<T, N>& row, const T* g_column) {
+INLINE T multiply(const Row<T, N>& g_row, const T* g_column) {
   constexpr int W = kLanes<T>;
-  Vec<T> even = row.g[0] * load<T>(g_column), odd{};
+  Vec<T> even = g_row.vectors[0] * load<T>(g_column), odd{};
 UNROLL
-  for (int i = 1; i + 1 < row.size; i += 2) {
-    odd += row.g[i] * load<T>(g_column + i * W);
-    even += row.g[i + 1] * load<T>(g_column + (i + 1) * W);
+  for (int i = 1; i + 1 < g_row.size; i += 2) {
+    odd += g_row.vectors[i] * load<T>(g_column + i * W);
+    even += g_row.vectors[i + 1] * load<T>(g_column + (i + 1) * W);
   }
-  if (row.size % 2 == 0) odd += row.g[row.size - 1] * load<T>(g_column + (row.size - 1) * W);
-  return even + odd;
+  if (g_row.size % 2 == 0) odd += g_row.vectors[g_row.size - 1] * load<T>(g_column + (g_row.size - 1) * W);
+  return sum<T>(even + odd);
 }
 
-// Replaces m by ξ = x / m and returns x (log(m/x) + shift), for whole vectors of entries: x = 0 adds nothing.
+// Replaces m by ξ = x / m and returns x log(m/x), for a vector of entries. Where x = 0, m may be anything.
 template <class T>
-INLINE Vec<T> divide(T* m, const T* x, const T* shifts, T shift) {
-  Vec<T> value{};
-UNROLL
-  for (int p = 0; p < kChunk; p += kLanes<T>) {
-    Vec<T> xi = load<T>(x + p) / max<T>(load<T>(m + p), fill<T>(Types<T>::floor));
-    value += load<T>(x + p) * ((load<T>(shifts + p) + shift) - log<T>(max<T>(xi, fill<T>(Types<T>::floor))));
-    store<T>(m + p, xi);
+INLINE Vec<T> divide(T* m, Vec<T> x) {
+  Vec<T> xi = x > T(0) ? x / max<T>(load<T>(m), fill<T>(Types<T>::floor)) : Vec<T>{};
+  store<T>(m, xi);
+  return -x * log<T>(max<T>(xi, fill<T>(Types<T>::floor)));
+}
+
+// Writes ξ of up to `kChunk` entries and returns a vector whose sum is Σ x log(m/x).
+template <class T, int N>
+INLINE Vec<T> ratios(const Allocation<T>& a, const int32_t* indices, const T* x, int count, int64_t after, T* g_row,
+                     T shift, T* xi) {
+  constexpr int W = kLanes<T>;
+  Row<T, N> row(g_row, a.width);
+  const int64_t width = row.size * W, ahead = after < kAhead ? after : kAhead;
+  T shifts = 0;
+  for (int p = 0; p < count; p++) {
+    fetch(a.g + indices[p + ahead] * width, width * sizeof(T));
+    xi[p] = multiply<T, N>(row, a.g + indices[p] * width);
+    shifts += x[p] * (a.shifts[indices[p]] + shift);
   }
+  Vec<T> value{};
+  value[0] = shifts;
+  int whole = count / W * W;
+  for (int p = 0; p < whole; p += W) value += divide<T>(xi + p, load<T>(x + p));
+  if (whole < count) value += divide<T>(xi + whole, load_some<T>(x + whole, count - whole, T(0)));
   return value;
 }
 
-// Adds ξ g_col to `row` and ξ w g_row to Σ_col, and returns x log(m/x), for up to `kChunk` entries.
+// Writes ξ, Σ_row and Σ x log(m/x) of a row.
 template <class T, int N>
-INLINE Vec<T> entries(const Allocation<T>& a, T* sums, const int32_t* indices, const T* x, int count, int64_t left,
-                      Row<T, N>& row, T shift, T weight) {
+INLINE void one_row(const Allocation<T>& a, int64_t r, const typename Allocation<T>::Entries& e, T* g_row, T* xi,
+                    T* scratch) {
   constexpr int W = kLanes<T>;
-  const int64_t width = row.size * W;
-  const bool far = a.columns * width * int64_t(sizeof(T)) > kNear;  // else all columns stay in the cache by themselves
-  T xi[kChunk] = {}, shifts[kChunk] = {}, counts[kChunk] = {};
-  for (int p = 0; p < count; p++) {
-    if (far && p + kAhead < left) fetch<T, N>(a, sums, indices[p + kAhead], row);
-    xi[p] = sum<T>(multiply<T, N>(row, a.g + indices[p] * width));
-    shifts[p] = a.shifts[indices[p]];
-  }
-  if (count < kChunk) std::memcpy(counts, x, count * sizeof(T)), x = counts;
-  Vec<T> log_ratio = divide<T>(xi, x, shifts, shift);
-  if (weight == 0) {
-    for (int p = 0; p < count; p++)
-      for (int i = 0; i < row.size; i++) row.sum[i] += xi[p] * load<T>(a.g + indices[p] * width + i * W);
-    return log_ratio;
-  }
-  for (int p = 0; p < count; p++) {
-    const T* g_column = a.g + indices[p] * width;
-    T* sum_column = sums + indices[p] * width;
-    Vec<T> ratio = fill<T>(xi[p]), weighted = ratio * weight;
-UNROLL
-    for (int i = 0; i < row.size; i++) {
-      row.sum[i] += ratio * load<T>(g_column + i * W);
-      store<T>(sum_column + i * W, load<T>(sum_column + i * W) + weighted * row.g[i]);
-    }
-  }
-  return log_ratio;
-}
-
-template <class T, int N>
-INLINE void one_row(const Allocation<T>& a, T* sums, int64_t r, int64_t last, T* g_row, T* scratch) {
-  constexpr int W = kLanes<T>;
-  int64_t from = a.rows.begin(r / a.copies), to = a.rows.begin(r / a.copies + 1);
   T shift = exp_scaled<T>(a.log_rows + r * a.K, a.K, a.width, g_row);
-  Row<T, N> row(g_row, scratch, a.width);
-  T weight = a.weights ? a.weights[r] : T(1);
   Vec<T> log_ratio{};
-  for (int64_t p = from; p < to; p += kChunk) {
-    int count = static_cast<int>(to - p < kChunk ? to - p : kChunk);
-    log_ratio += entries<T, N>(a, sums, a.rows.indices + p, a.values + p, count, last - p, row, shift, weight);
+  Row<T, N> row(scratch, a.width);
+  row.clear();
+  fetch(a.log_rows + (r + 2) * a.K, row.size * VECTOR_BYTES);
+  for (int64_t from = 0; from < e.number; from += kChunk) {
+    int count = static_cast<int>(e.number - from < kChunk ? e.number - from : kChunk);
+    int64_t after = e.number - from - count + e.after;
+    log_ratio += ratios<T, N>(a, e.indices + from, e.x + from, count, after, g_row, shift, xi + from);
+    for (int64_t p = from; p < from + count; p++) {
+      const T* g_column = a.g + e.indices[p] * (row.size * W);
+UNROLL
+      for (int i = 0; i < row.size; i++) row.vectors[i] += xi[p] * load<T>(g_column + i * W);
+    }
   }
   a.log_ratios[r] = sum<T>(log_ratio);
   T* result = a.sum_rows + r * a.K;
   int whole = static_cast<int>(a.K / W);
 UNROLL
   for (int i = 0; i < row.size; i++) {
-    Vec<T> value = row.sum[i] * row.g[i];
+    Vec<T> value = row.vectors[i] * load<T>(g_row + i * W);
     if (i < whole) store<T>(result + i * W, value);
-    else std::memcpy(result + i * W, &value, (a.K - whole * W) * sizeof(T));
+    else store_some<T>(result + i * W, a.K - whole * W, value);
+  }
+}
+
+// Adds ξ w g_row to Σ_col for the entries of a row.
+template <class T, int N>
+INLINE void add_to_columns(const Allocation<T>& a, const typename Allocation<T>::Entries& e, T weight, T* g_row,
+                           const T* xi, T* sums) {
+  constexpr int W = kLanes<T>;
+  Row<T, N> row(g_row, a.width);
+  for (int64_t p = 0; p < e.number; p++) {
+    T* sum = sums + e.indices[p] * (row.size * W);
+    Vec<T> weighted = fill<T>(xi[p] * weight);
+UNROLL
+    for (int i = 0; i < row.size; i++) store<T>(sum + i * W, load<T>(sum + i * W) + weighted * row.vectors[i]);
   }
 }
 
 template <class T, int N>
-void some_rows(const Allocation<T>& a, T* sums, int64_t begin, int64_t end, T* scratch) {
-  int64_t last = a.rows.begin(a.rows.number);
-  for (int64_t r = begin; r < end; r++)
-    one_row<T, N>(a, sums, r, last, scratch, scratch + a.width);
+void some_rows(const Allocation<T>& a, const Part<T>& part, int64_t begin, int64_t end) {
+  for (int64_t first = begin, next; first < end; first = next) {
+    T* xi = part.xi;
+    for (next = first; next < end && next < first + kTileRows; next++) {
+      auto entries = a.entries(next);
+      if (xi + entries.number > part.xi + a.capacity) break;
+      one_row<T, N>(a, next, entries, part.g_rows + (next - first) * a.width, xi, part.row);
+      xi += entries.number;
+    }
+    xi = part.xi;
+    for (int64_t r = first; r < next; r++) {
+      auto entries = a.entries(r);
+      T weight = a.weights ? a.weights[r] : T(1);
+      if (weight != 0) add_to_columns<T, N>(a, entries, weight, part.g_rows + (r - first) * a.width, xi, part.sums);
+      xi += entries.number;
+    }
+  }
 }
 
 template <class T>
-void some_rows(const Allocation<T>& a, T* sums, int64_t begin, int64_t end, T* scratch) {
+void some_rows(const Allocation<T>& a, const Part<T>& part, int64_t begin, int64_t end) {
   switch (a.width / kLanes<T>) {
-#define FIXED(N) case N: return some_rows<T, N>(a, sums, begin, end, scratch);
+#define FIXED(N) case N: return some_rows<T, N>(a, part, begin, end);
     FIXED(1) FIXED(2) FIXED(3) FIXED(4) FIXED(5) FIXED(6) FIXED(7) FIXED(8)
+    FIXED(9) FIXED(10) FIXED(11) FIXED(12) FIXED(13)
 #undef FIXED
-    default: return some_rows<T, 0>(a, sums, begin, end, scratch);
+    default: return some_rows<T, 0>(a, part, begin, end);
   }
 }
 
@@ -179,16 +221,16 @@ INLINE void clear(T* x, int64_t size) {
 template <class T>
 void allocate_blocks(void* context, Blocks* blocks, int thread) {
   const Allocation<T>& a = *static_cast<Allocation<T>*>(context);
-  int64_t size = a.columns * a.width, scratch_size = 2 * a.width;
-  T* sums = a.sums + thread * (size + scratch_size);
-  clear<T>(sums, size);
+  const Part<T> part(a, thread);
+  int64_t size = a.columns * a.width;
+  clear<T>(part.sums, size);
   for (int64_t b; (b = next_block(blocks)) < a.blocks;) {
-    some_rows<T>(a, sums, a.rows.first_of(b, a.blocks) * a.copies, a.rows.first_of(b + 1, a.blocks) * a.copies, sums + size);
+    some_rows<T>(a, part, a.rows.first_of(b, a.blocks) * a.copies, a.rows.first_of(b + 1, a.blocks) * a.copies);
     await_turn(blocks, b);
     for (int64_t k = 0; k < size; k += kLanes<T>) {
-      Vec<T> value = load<T>(sums + k);
+      Vec<T> value = load<T>(part.sums + k);
       store<T>(a.total + k, b == 0 ? value : load<T>(a.total + k) + value);
-      store<T>(sums + k, Vec<T>{});
+      store<T>(part.sums + k, Vec<T>{});
     }
     end_turn(blocks, b);
   }
@@ -204,13 +246,14 @@ ffi::Error* allocate(ffi::Frame* frame) {
   int64_t copies = rows.number ? ffi::dim(frame, 3, 0) / rows.number : 1;
   int64_t blocks = number_of_blocks(rows.begin(rows.number) * copies, columns);
   int threads = threads_allowed() < blocks ? threads_allowed() : static_cast<int>(blocks);
-  int64_t size = columns * width, part = size + 2 * width, padded = (columns + W - 1) / W * W;
+  int64_t longest = rows.longest(), capacity = longest < kTileEntries ? kTileEntries : longest;
+  int64_t size = columns * width, part = Part<T>::size(columns, width, capacity), padded = (columns + W - 1) / W * W;
   T* memory = static_cast<T*>(allocate_memory((2 * size + threads * part + padded) * sizeof(T)));
   if (memory == nullptr) return ffi::fail(frame, "not enough memory for the sums of q(S)");
   Allocation<T> a{rows, ffi::argument<T>(frame, 2), ffi::argument<T>(frame, 3), ffi::argument<T>(frame, 4),
                   weighted ? ffi::argument<T>(frame, 5) : nullptr, columns, K, width, copies, blocks,
                   ffi::result<T>(frame, 0), ffi::result<T>(frame, 1), ffi::result<T>(frame, 2),
-                  memory, memory + 2 * size + threads * part, memory + 2 * size, memory + size};
+                  capacity, part, memory, memory + 2 * size + threads * part, memory + 2 * size, memory + size};
   for (int64_t j = 0; j < columns; j++) a.shifts[j] = exp_scaled<T>(a.log_columns + j * K, K, width, a.g + j * width);
   run_parallel(threads, allocate_blocks<T>, &a);
   for (int64_t j = 0; j < columns; j++)

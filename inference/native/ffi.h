@@ -115,5 +115,6 @@ inline int64_t size(Frame* frame, int n) {
 }
 
 inline int64_t dim(Frame* frame, int n, int axis) { return frame->arguments.buffers[n]->dims[axis]; }
+inline int64_t last_dim(Frame* frame, int n) { return dim(frame, n, static_cast<int>(frame->arguments.buffers[n]->rank) - 1); }
 
 }  // namespace ffi

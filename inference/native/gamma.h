@@ -18,9 +18,9 @@ constexpr double kPi = 3.14159265358979323846;
 
 // sin x for |x| ≤ π/2, by its Taylor series: the first term left out is 2e-16.
 INLINE Vec<double> sine(Vec<double> x) {
-  Vec<double> x2 = x * x, value = fill<double>(-inverse_factorial(19));
+  Vec<double> x2 = x * x, value = fill<double>(-kInverseFactorials.of[19]);
 UNROLL
-  for (int k = 8; k >= 0; k--) value = value * x2 + (k % 2 ? -1 : 1) * inverse_factorial(2 * k + 1);
+  for (int k = 8; k >= 0; k--) value = value * x2 + (k % 2 ? -1 : 1) * kInverseFactorials.of[2 * k + 1];
   return value * x;
 }
 
@@ -49,7 +49,10 @@ struct Proposal {
     y = y > -1.0 ? y : Vec<double>{};
     Vec<double> loss = d * (3.0 * minus_log1p(y) + y * y * (3.0 + y)) - 0.5 * x * x, cube = (1.0 + y) * (1.0 + y) * (1.0 + y);
     accepted = inside & (Bits<double>)(-log<double>(u[2]) > loss);
-    value = d * cube * (a < 1.0 ? exp<double>(log<double>(u[3]) / a) : fill<double>(1.0));
+    value = d * cube;
+    bool small = false;
+    for (int i = 0; i < kLanes<double>; i++) small |= a[i] < 1.0;
+    if (small) value *= a < 1.0 ? exp<double>(log<double>(u[3]) / a) : fill<double>(1.0);
   }
 
   INLINE static Vec<double> root(Vec<double> x) {

@@ -25,6 +25,12 @@ struct Rows {
     return wide ? static_cast<const int64_t*>(pointers)[row] : static_cast<const int32_t*>(pointers)[row];
   }
 
+  int64_t longest() const {
+    int64_t most = 0;
+    for (int64_t r = 0; r < number; r++) most = begin(r + 1) - begin(r) > most ? begin(r + 1) - begin(r) : most;
+    return most;
+  }
+
   // The first row of block b of B; entries and rows both count as work.
   int64_t first_of(int64_t b, int64_t B) const {
     int64_t work = (begin(number) + number) / B * b, low = 0, high = number;

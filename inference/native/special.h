@@ -1,4 +1,5 @@
-// E[log y] and the entropy of log y, y ~ Gamma(x, 1), of large arrays, in one pass: the formulas of model/special.py.
+// E[log y], and sums along rows of the entropy of log y, y ~ Gamma(x, 1), of large arrays, in one pass: the formulas of
+// model/special.py.
 //
 // Asymptotic series at y = x + n, n even, are brought back to x by recurrence; with r = 1/y and the product
 // P = Π_{k<n} (x + k) r,  ψ(x) = log y + series − slope / P  and  log Γ(y) = (y − ½) log y − y + ½ log 2π + tail.
@@ -12,7 +13,8 @@ namespace LEVEL {
 
 constexpr double kBernoulli[] = {1. / 6, -1. / 30, 1. / 42, -1. / 30, 5. / 66, -691. / 2730, 7. / 6, -3617. / 510};
 constexpr double kHalfLogTwoPi = 0.91893853320467274178;
-constexpr int64_t kPiece = 1 << 14;  // numbers that a thread takes at once
+constexpr int64_t kPiece = 1 << 14;  // numbers that a thread takes at once, or a row if that has more
+constexpr int64_t kAtOnce = 1 << 10;  // numbers whose entropies wait to be added up
 
 template <class T, int n, int terms>
 struct Shifted {
@@ -56,32 +58,67 @@ template <class T>
 struct LogMoments {
   const T* x;
   T *means, *entropies;
-  int64_t size;
+  int64_t rows, length;
+
+  int64_t rows_at_once() const { return length < kPiece ? kPiece / length : 1; }
 };
+
+template <class T>
+INLINE void log_moments(const T* x, int64_t number, T* means, T* entropies) {
+  constexpr int W = kLanes<T>;
+  Vec<T> mean, entropy;
+  int64_t whole = number / W * W;
+  for (int64_t i = 0; i < whole; i += W) {
+    log_moments<T>(load<T>(x + i), mean, entropy);
+    store<T>(means + i, mean);
+    store<T>(entropies + i, entropy);
+  }
+  if (whole == number) return;
+  log_moments<T>(load_some<T>(x + whole, number - whole, T(1)), mean, entropy);
+  store_some<T>(means + whole, number - whole, mean);
+  store_some<T>(entropies + whole, number - whole, entropy);
+}
+
+template <class T>
+INLINE T add_up(const T* x, int64_t number) {
+  constexpr int W = kLanes<T>;
+  int64_t whole = number / W * W;
+  Vec<T> total = load_some<T>(x + whole, number - whole, T(0));
+  for (int64_t i = 0; i < whole; i += W) total += load<T>(x + i);
+  return sum<T>(total);
+}
+
+// Of rows that are short together, of a long one in parts, whose sums are added in double precision.
+template <class T>
+INLINE void log_moments_of_rows(const LogMoments<T>& e, int64_t begin, int64_t end) {
+  T entropies[kAtOnce];
+  for (int64_t r = begin, some; r < end; r += some) {
+    some = e.length > kAtOnce ? 1 : kAtOnce / e.length < end - r ? kAtOnce / e.length : end - r;
+    int64_t from = r * e.length, number = some * e.length;
+    double total = 0;
+    for (int64_t i = from, part; i < from + number; i += part) {
+      part = from + number - i < kAtOnce ? from + number - i : kAtOnce;
+      log_moments<T>(e.x + i, part, e.means + i, entropies);
+      if (e.length > kAtOnce) total += add_up<T>(entropies, part);
+    }
+    if (e.length > kAtOnce) e.entropies[r] = static_cast<T>(total);
+    else for (int64_t n = 0; n < some; n++) e.entropies[r + n] = add_up<T>(entropies + n * e.length, e.length);
+  }
+}
 
 template <class T>
 void log_moments_of_pieces(void* context, Blocks* blocks, int) {
   const LogMoments<T>& e = *static_cast<LogMoments<T>*>(context);
-  Vec<T> mean, entropy;
-  for (int64_t piece; (piece = next_block(blocks)) * kPiece < e.size;) {
-    int64_t i = piece * kPiece, end = i + kPiece < e.size ? i + kPiece : e.size;
-    for (; i + kLanes<T> <= end; i += kLanes<T>) {
-      log_moments<T>(load<T>(e.x + i), mean, entropy);
-      store<T>(e.means + i, mean);
-      store<T>(e.entropies + i, entropy);
-    }
-    if (i == end) continue;
-    log_moments<T>(load_some<T>(e.x + i, end - i, T(1)), mean, entropy);
-    std::memcpy(e.means + i, &mean, (end - i) * sizeof(T));
-    std::memcpy(e.entropies + i, &entropy, (end - i) * sizeof(T));
-  }
+  for (int64_t piece, rows = e.rows_at_once(); (piece = next_block(blocks)) * rows < e.rows;)
+    log_moments_of_rows<T>(e, piece * rows, (piece + 1) * rows < e.rows ? (piece + 1) * rows : e.rows);
 }
 
 template <class T>
 ffi::Error* log_moments(ffi::Frame* frame) {
   if (ffi::answer_metadata(frame) || frame->stage != ffi::kExecute) return nullptr;
-  LogMoments<T> e{ffi::argument<T>(frame, 0), ffi::result<T>(frame, 0), ffi::result<T>(frame, 1), ffi::size(frame, 0)};
-  int64_t pieces = e.size / kPiece;
+  int64_t length = ffi::last_dim(frame, 0), rows = ffi::size(frame, 0) / length;
+  LogMoments<T> e{ffi::argument<T>(frame, 0), ffi::result<T>(frame, 0), ffi::result<T>(frame, 1), rows, length};
+  int64_t pieces = (rows + e.rows_at_once() - 1) / e.rows_at_once();
   run_parallel(threads_allowed() < pieces ? threads_allowed() : static_cast<int>(pieces), log_moments_of_pieces<T>, &e);
   return nullptr;
 }

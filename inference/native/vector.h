@@ -100,12 +100,38 @@ INLINE T largest(Vec<T> x) {
   return reduce<T>(x, [](auto a, auto b) { return a < b ? b : a; });
 }
 
-// Loads `count` numbers, fewer than a vector has, and fills it up.
+// All bits are set in the first `count` places.
+template <class T>
+INLINE Bits<T> first(int64_t count) {
+  Bits<T> place;
+  for (int i = 0; i < kLanes<T>; i++) place[i] = i;
+  return (Bits<T>)(place < Bits<T>{} + static_cast<uint32_t>(count));
+}
+
+// Loads `count` numbers, at most as many as a vector has, and fills it up.
 template <class T>
 INLINE Vec<T> load_some(const T* x, int64_t count, T rest) {
+#if defined(__AVX2__)
+  Bits<T> there = first<T>(count);
+  Vec<T> value;
+  if constexpr (sizeof(T) == 8) value = (Vec<T>)_mm256_maskload_pd(x, (__m256i)there);
+  else value = (Vec<T>)_mm256_maskload_ps(x, (__m256i)there);
+  return there ? value : fill<T>(rest);
+#else
   Vec<T> value = fill<T>(rest);
   for (int i = 0; i < kLanes<T>; i++) value[i] = i < count ? x[i] : rest;
   return value;
+#endif
+}
+
+template <class T>
+INLINE void store_some(T* x, int64_t count, Vec<T> value) {
+#if defined(__AVX2__)
+  if constexpr (sizeof(T) == 8) _mm256_maskstore_pd(x, (__m256i)first<T>(count), (__m256d)value);
+  else _mm256_maskstore_ps(x, (__m256i)first<T>(count), (__m256)value);
+#else
+  std::memcpy(x, &value, count * sizeof(T));
+#endif
 }
 
 // Loads as many numbers as a vector of doubles has, and makes them doubles.
@@ -144,7 +170,14 @@ INLINE int number_up_to(Vec<double> x, double u) {
 template <class T>
 constexpr T kShifter = T(3) * (uint64_t(1) << (Types<T>::mantissa - 1));
 
-constexpr double inverse_factorial(int k) { return k < 2 ? 1 : inverse_factorial(k - 1) / k; }
+// 1/k!, in a table: compilers compute a function of k at run time.
+struct InverseFactorials {
+  double of[20] = {1};
+  constexpr InverseFactorials() {
+    for (int k = 1; k < 20; k++) of[k] = of[k - 1] / k;
+  }
+};
+constexpr InverseFactorials kInverseFactorials;
 
 // exp x = 2ⁿ exp r with |r| ≤ ½ log 2, by the Taylor series of exp r, whose first term left out is below rounding.
 template <class T>
@@ -153,9 +186,9 @@ INLINE Vec<T> exp(Vec<T> x) {
   Vec<T> inside = max<T>(x > P::highest ? fill<T>(P::highest) : x, fill<T>(P::lowest));
   Vec<T> shifted = inside * T(1.4426950408889634) + kShifter<T>, n = shifted - kShifter<T>;
   Vec<T> r = (inside - n * P::ln2_high) - n * P::ln2_low;
-  Vec<T> value = fill<T>(T(inverse_factorial(P::exp_terms)));
+  Vec<T> value = fill<T>(T(kInverseFactorials.of[P::exp_terms]));
 UNROLL
-  for (int k = P::exp_terms - 1; k >= 0; k--) value = value * r + T(inverse_factorial(k));
+  for (int k = P::exp_terms - 1; k >= 0; k--) value = value * r + T(kInverseFactorials.of[k]);
   Bits<T> power = ((Bits<T>)shifted - (Bits<T>)fill<T>(kShifter<T>) + (P::bias - 1)) << P::mantissa;
   value = value * (Vec<T>)power * T(2);
   value = x < P::lowest ? Vec<T>{} : value;

@@ -17,6 +17,7 @@ from scipy.special import gammaln, xlogy
 from ...model.compressed import Compressed, Places
 from ...model.priors import Gamma
 from ...model.types import Array
+from ..moments import by_component
 from .candidates import Candidates
 from .entries import Entries, Rows, read_entries
 from .segments import BLOCK
@@ -53,7 +54,7 @@ class Sparse:
 
     def exposure_of_T(self, V: Gamma) -> Array:
         """Return Σ_τ E[v_iτ], components × 1."""
-        return V.total(axis=0)[:, None]
+        return total_of_V(V)[:, None]
 
     def exposure_of_V(self, T: Gamma) -> Array:
         """Return Σ_ν E[t_νi], 1 × components."""
@@ -67,7 +68,7 @@ class Sparse:
 
     def expected_totals(self, T: Gamma, V: Gamma) -> Array:
         """Return (Σ_ν E_T)(Σ_τ E_V) of every component."""
-        return T.total(axis=1) * V.total(axis=0)
+        return T.total(axis=1) * total_of_V(V)
 
 
 @jax.tree_util.register_dataclass
@@ -87,7 +88,7 @@ class MaskedSparse(Sparse):
     def exposure_of_T(self, V: Gamma) -> Array:
         """Return Σ_τ w_ντ E[v_iτ], components × features; above 0, so that it has a logarithm."""
         hidden = _gather(V.mean, self.sample, self.feature, len(self.seen_of_feature))
-        left = jnp.where(self.seen_of_feature[:, None] > 0, V.total(axis=0)[None, :] - hidden, 0)
+        left = jnp.where(self.seen_of_feature[:, None] > 0, total_of_V(V)[None, :] - hidden, 0)
         return jnp.maximum(left.T, np.finfo(left.dtype).tiny)
 
     def exposure_of_V(self, T: Gamma) -> Array:
@@ -99,6 +100,11 @@ class MaskedSparse(Sparse):
     def expected_totals(self, T: Gamma, V: Gamma) -> Array:
         """Return Σ_ντ w_ντ E[t_νi v_iτ] of every component."""
         return (T.mean * self.exposure_of_T(V)).sum(axis=1)
+
+
+def total_of_V(V: Gamma) -> Array:
+    """Return Σ_τ E[v_iτ] of every component; as `Gamma.total`, but XLA stores E[V] alone, not both its parameters."""
+    return V.total(axis=0) if len(V.b) == 1 else by_component(V.mean, axis=0)
 
 
 def _gather(rows: Array, read: Array, write: Array, length: int) -> Array:

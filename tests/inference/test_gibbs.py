@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.sparse
 import scipy.stats
 from conftest import Volume
 from numpyro.diagnostics import effective_sample_size
@@ -234,3 +235,11 @@ def test_tiny_shapes_in_single_precision():
         for values in z.values():
             assert np.isfinite(values).all()
             assert (values > 0).all()
+
+
+def test_hidden_entries_of_a_sparse_matrix_are_left_out_of_sums():
+    """As places, and as a mask of 0 and 1."""
+    counts = scipy.sparse.csr_array(np.where(SEEN == 1, 2.0, np.nan))
+    places, values = as_data(counts).mask, jnp.arange(6.0).reshape(3, 2)
+    np.testing.assert_allclose(gibbs._observed_sums(places, values), SEEN @ values)
+    np.testing.assert_allclose(gibbs._observed_sums(gibbs._turned(places), values[:2]), SEEN.T @ values[:2])

@@ -74,7 +74,7 @@ def loop(X, log_rows, log_columns, weights, floor):
 
 @compiled
 @DTYPES
-@pytest.mark.parametrize("K", [1, 7, 64, 130])
+@pytest.mark.parametrize("K", [1, 7, 64, 100, 130])
 @pytest.mark.usefixtures("level")
 def test_sums_agree_with_a_loop(dtype, K):
     X, (log_rows, log_columns) = matrix(37, 36), logs(37, 36, K, dtype)
@@ -85,6 +85,24 @@ def test_sums_agree_with_a_loop(dtype, K):
         assert ours.dtype == dtype
         # A sum of terms of both signs, such as the log ratio, is exact relative to its largest values.
         np.testing.assert_allclose(ours, reference, rtol=PRECISION[dtype], atol=PRECISION[dtype] * abs(reference).max())
+
+
+@compiled
+@pytest.mark.parametrize(("rows", "columns", "every"), [(1100, 60, 20), (40, 1500, 1), (3, 17_000, 1)])
+@pytest.mark.usefixtures("level")
+def test_rows_and_entries_of_several_tiles(rows, columns, every):
+    """More rows than a tile has, in one block; more entries, in two; rows that are longer than a tile."""
+    X = (1.0 + np.random.default_rng(0).poisson(1.0, (rows, columns))) * (
+        np.add.outer(*map(np.arange, (rows, columns))) % every == 0
+    )
+    log_rows, log_columns = logs(rows, columns, 5, float)
+    sums = native.allocate(*parts(scipy.sparse.csr_array(X), float), log_rows, log_columns)
+    g_rows, g_columns = np.exp(log_rows), np.exp(log_columns)
+    M = g_rows @ g_columns.T
+    ratios = scipy.special.xlogy(X, M) - scipy.special.xlogy(X, X)
+    expected = g_rows * (X / M @ g_columns), g_columns * ((X / M).T @ g_rows), ratios.sum(1)
+    for ours, reference in zip(sums, expected, strict=True):
+        np.testing.assert_allclose(ours, reference, rtol=1e-10, atol=1e-10)
 
 
 @compiled
@@ -375,29 +393,31 @@ def test_gammas_of_shapes_that_are_no_numbers():
 def test_log_moments_agree_with_scipy(dtype):
     x = np.concatenate([np.logspace(-6, 8, 20_001), np.linspace(0.5, 4, 20_001)]).astype(dtype)  # log Γ is near 0 there
     with jax.enable_x64(dtype is np.float64):
-        mean, entropy = (np.asarray(value, float) for value in native.log_moments(jnp.asarray(x)))
+        mean, entropy = (np.asarray(value, float) for value in native.log_moments(jnp.asarray(x)[:, None]))
     x = x.astype(float)
     psi = scipy.special.digamma(x)
     # Where a function crosses zero its rounding is absolute.
     tolerance = {np.float32: 1e-6, np.float64: 1e-14}[dtype]
-    np.testing.assert_array_less(abs(mean - psi) / np.maximum(1, abs(psi)), tolerance)
+    np.testing.assert_array_less(abs(mean[:, 0] - psi) / np.maximum(1, abs(psi)), tolerance)
     small = x < 100  # beyond, SciPy's terms cancel
     exact = (x + scipy.special.gammaln(x) - x * psi)[small]
     np.testing.assert_array_less(abs(entropy[small] - exact) / np.maximum(1, abs(exact)), 3 * tolerance + 2e-13)
 
 
 @compiled
-@pytest.mark.parametrize("size", [0, 1, 7, 2**14 + 3])
-def test_log_moments_of_any_size(size):
-    x = jnp.arange(1.0, size + 1).reshape(1, size)
-    np.testing.assert_allclose(native.log_moments(x)[0], scipy.special.digamma(x), rtol=1e-13)
-    each = jax.vmap(native.log_moments, in_axes=1, out_axes=1)(x) if size else native.log_moments(x)
-    np.testing.assert_array_equal(each[1], native.log_moments(x)[1])
+@pytest.mark.parametrize("shape", [(0,), (3, 0), (1,), (5, 7), (700, 50), (2, 2**14 + 3)])
+def test_log_moments_of_any_size(shape):
+    x = jnp.arange(1.0, np.prod(shape) + 1).reshape(shape)
+    mean, entropy = native.log_moments(x)
+    np.testing.assert_allclose(mean, scipy.special.digamma(x), rtol=1e-13)
+    np.testing.assert_allclose(entropy, special.log_entropy(x).sum(-1), rtol=1e-13)
+    if len(shape) > 1:
+        np.testing.assert_array_equal(jax.vmap(native.log_moments)(x)[1], entropy)
 
 
 @compiled
 def test_large_arrays_use_the_kernel_where_it_is_asked_for():
-    x = jnp.linspace(0.5, 4, special.LARGE)
+    x = jnp.linspace(0.5, 4, special.LARGE).reshape(-1, 8)
     asked: list[int] = []
 
     def kernel(x):
@@ -413,8 +433,17 @@ def test_large_arrays_use_the_kernel_where_it_is_asked_for():
     assert asked == [x.size] * 2
     expected, expected_slopes = jax.jvp(both, (x,), (jnp.ones_like(x),))  # beyond the block nothing asks for it
     assert asked == [x.size] * 2
-    np.testing.assert_allclose(ours, expected, rtol=1e-13, atol=1e-14)
-    np.testing.assert_array_equal(slopes, expected_slopes)  # the derivatives are those of XLA
+    for found, wanted in ((ours, expected), (slopes, expected_slopes)):
+        np.testing.assert_allclose(found[0], wanted[0], rtol=1e-13, atol=1e-14)
+        total = jnp.broadcast_to(found[1], x.shape).sum(axis=-1)  # entropies: within, their average along this axis
+        np.testing.assert_allclose(total, wanted[1].sum(axis=-1), rtol=1e-13, atol=1e-14)
+
+
+@compiled
+def test_log_moments_want_an_axis():
+    for call in (native.log_moments, jax.vmap(native.log_moments)):
+        with pytest.raises(ValueError, match="expected an array with an axis to sum along"):
+            call(jnp.ones(()) if call is native.log_moments else jnp.ones(3))
 
 
 def test_row_pointers_of_both_widths():

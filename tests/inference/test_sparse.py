@@ -21,6 +21,7 @@ from gsnmf.inference import (
     native,
     svi,
 )
+from gsnmf.inference.compiling import least_memory
 from gsnmf.inference.observations import observe
 from gsnmf.inference.observed import segments, sparse
 from gsnmf.inference.observed.entries import Rows, read_entries
@@ -211,7 +212,8 @@ def test_memory_of_nonzeros(form):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("groups", "arrays"), [(1, 7.2), (3, 11.3)])
+@pytest.mark.skipif(not least_memory(), reason="this version of XLA does not order loops by memory")
+@pytest.mark.parametrize(("groups", "arrays"), [(1, 7.3), (3, 8.6)])
 def test_memory_of_sweeps(groups, arrays):
     """X, and arrays of the size of T and V: what XLA reserves for accelerated sweeps in single precision.
 
@@ -225,7 +227,7 @@ def test_memory_of_sweeps(groups, arrays):
         seen = observe(problem.data)
         state, last, tol = engine._begin(cavi.init(data, priors, key=jax.random.key(0), rank=rank), None, True)
         given = seen, problem.priors, state, 0, 1, last, tol
-        needs = engine.advance_in_place.lower(*given, accelerate=True).compile().memory_analysis()
+        needs = engine.advance_in_place().lower(*given, accelerate=True).compile().memory_analysis()
         outside = sum(x.nbytes for x in jax.tree.leaves(seen.X))
         size = needs.argument_size_in_bytes + needs.temp_size_in_bytes - outside
     assert size <= arrays * rank * (F + N) * 4

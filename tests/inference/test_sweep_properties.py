@@ -95,7 +95,8 @@ def test_units_of_the_dictionary_do_not_matter(problem, c):
     np.testing.assert_allclose(two.elbo, one.elbo, rtol=1e-9)
     for site, by in {"T": c, "V": 1 / c, "lam": c}.items():
         expected = np.asarray(getattr(one.posterior, site).mean) * by
-        np.testing.assert_allclose(getattr(two.posterior, site).mean, expected, rtol=1e-8)
+        # Means may drift along a flat bound, which itself agrees to 1e-9: its square root is the order of their error.
+        np.testing.assert_allclose(getattr(two.posterior, site).mean, expected, rtol=1e-6)
 
 
 @pytest.mark.filterwarnings("ignore::gsnmf.inference.warning.DeadComponentsWarning")
