@@ -11,6 +11,7 @@ import pandas as pd
 import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.preprocessing import MultiLabelBinarizer
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
@@ -101,16 +102,15 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
             cosine of coefficients (the paper's). With the dictionaries of all restarts: "vote", the majority of their
             nearest neighbours; "cosine", the class that is nearest on average; "blend", the class that is nearest on
             average over cosines of coefficients and of their square roots; "model", the class posterior of `fold_in`;
-            "lda" and "svm", shrinkage linear discriminants and a support vector machine on square roots of the
-            components' proportions; "stacked", which also sees the samples themselves, as a weighted sum of scores: for
-            dense X, the nearest sample by cosine, discriminants on log-normalised samples, and "lda"; for sparse X, a
-            linear support vector machine and discriminants on log-normalised samples, and "model". "auto": the head of
-            these with the lowest log loss on parts of the training samples that are left out of dictionary and head in
-            turn, which costs three more sets of fits (one, from 2000 samples on): nearest, blend, lda, svm and stacked
-            for dense X; nearest, blend, model, lda and stacked for sparse X. Several labels per sample have a head of
-            their own.
+            "lda", shrinkage linear discriminants on square roots of the components' proportions; "stacked", which also
+            sees the samples themselves, as a weighted sum of scores: for dense X, the nearest sample by cosine,
+            discriminants on log-normalised samples, and "lda"; for sparse X, a linear support vector machine and
+            discriminants on log-normalised samples, and "model". "auto": the head of these with the lowest log loss on
+            parts of the training samples that are left out of dictionary and head in turn, which costs three more sets
+            of fits (one, from 300 samples on): nearest, blend, lda and stacked, and model if X is sparse. Several
+            labels per sample have a head of their own.
         n_restarts: number of fits from different random starts, all of which take part in predictions, except by
-            "nearest".
+            "nearest". The default head gains little from more than one, "blend" and the other neighbours more.
         select: criterion by which one restart is kept. "bound": the highest bound. "validation": each restart is fitted
             without a stratified part of the training samples; the restart with the best 1-NN accuracy on that part (the
             highest bound among equals) is then refitted to all training samples, starting from its dictionary.
@@ -118,10 +118,10 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
             it, and at least one is not.
         calibrate: method by which `predict_proba` finds the temperature that calibrates probabilities. "training": on
             the labelled training samples, none of which is its own neighbour; it needs no further fits, but the
-            dictionary has seen these samples. With predict_by "auto", "lda", "svm" or "stacked", on samples that were
-            left out in turn. A number of folds, from 2: on samples that are left out of the fit in
-            turn, with one more set of fits for every fold. None: uncalibrated probabilities (see `predict_proba`).
-            Predicted labels are the same for all of these.
+            dictionary has seen these samples. With predict_by "auto", "lda" or "stacked", on samples that were left out
+            in turn. A number of folds, from 2: on samples that are left out of the fit in turn, with one more set of
+            fits for every fold. None: uncalibrated probabilities (see `predict_proba`). Predicted labels are the same
+            for all of these.
         unlabelled: the value in y that marks unlabelled samples, in addition to NaN and None, which always do; None for
             no other. "auto": scikit-learn's −1, if there are two or more other labels and all are whole numbers ≥ 0; in
             {−1, 1} it is a class, and {−1, 0, 1} is refused, as it may mean either.
@@ -186,7 +186,7 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         learn: cavi.Learn | None = None,
         transform_by: str = "auto",
         predict_by: str = "auto",
-        n_restarts: int = 3,
+        n_restarts: int = 1,
         select: str = "bound",
         validation_fraction: float = 0.1,
         calibrate: str | int | None = "training",
@@ -339,6 +339,18 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         samples: NDArray[Any] = V @ self.components_
         return samples
 
+    def score(self, X: ArrayLike, y: Any, sample_weight: ArrayLike | None = None) -> float:
+        """Return the accuracy; a sample with several labels counts as right if all of them are.
+
+        Args:
+            X: samples × features.
+            y: as in `fit`, without unlabelled samples.
+            sample_weight: of each sample.
+        """
+        if isinstance(y, (list, tuple)) and any(isinstance(labels, (set, frozenset)) for labels in y):
+            y = MultiLabelBinarizer(classes=self.classes_).fit_transform(y)
+        return float(super().score(X, y, sample_weight))
+
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Return the label with the highest score, which is the most probable in `predict_proba`, calibrated or not.
 
@@ -358,10 +370,10 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
 
         They are proportional to exp(score / `temperature_`). A score is minus the angle between coefficients for
         "nearest", "cosine" and "blend", a proportion of votes for "vote", the model's log π_c + ℒ_τ(c) for "model", the
-        decision function of scikit-learn's classifier for "lda" and "svm", and the weighted sum of scores of its terms
-        for "stacked". Without a temperature only their order is of much use: 1 for the class of the "nearest" sample
-        and proportions of votes for "vote"; mean cosines divided by their sum for "cosine" and "blend", which are all
-        close to uniform; proportional to exp(score) for the others, which is far too sure for "model".
+        discriminants' own score for "lda", and the weighted sum of scores of its terms for "stacked". Without a
+        temperature only their order is of much use: 1 for the class of the "nearest" sample and proportions of votes
+        for "vote"; mean cosines divided by their sum for "cosine" and "blend", which are all close to uniform;
+        proportional to exp(score) for the others, which is far too sure for "model".
 
         Args:
             X: samples × features.

@@ -12,14 +12,15 @@ from numpy.typing import NDArray
 from ..inference.warning import quiet
 from ..model.priors import is_grouped
 from .calibration import fit_temperature, smoothed_log_loss
-from .heads import DISCRIMINANTS, EQUAL, LEARNED, Stacked, fit_head, fit_weights
-from .prediction import LearningPlan, Memory, class_scores, even, learn
+from .heads import EQUAL, LEARNED, Stacked, fit_head, fit_weights
+from .prediction import LearningPlan, Memory, class_scores, even, learn_dictionaries
+from .restarts import ROUGH
 
 AUTO = "auto"
-DENSE = ("nearest", "blend", "lda", "svm", "stacked")  # from simple to complex: the first of equals is chosen
+DENSE = ("nearest", "blend", "lda", "stacked")  # from simple to complex: the first of equals is chosen
 SPARSE = ("nearest", "blend", "model", "lda", "stacked")  # the class bounds of dense samples would take far longer
 FOLDS = 3
-MANY = 2000  # labelled samples, from which on a single fold is precise enough
+MANY = 300  # labelled samples, from which on one part is enough
 
 
 class Comparison(NamedTuple):
@@ -68,31 +69,27 @@ def compare(plan: LearningPlan, X: Any, y: NDArray[Any], classes: Any, names: tu
         why = "there is one class only" if len(classes) < 2 else "no class has two labelled samples to compare heads on"
         return Comparison(names[0], _table({}, np.array([], int)), f"{names[0]}: {why}", None, np.array([], int), EQUAL)
     X, y = X[:, known], y[known]
+    plan = plan._replace(recipe=plan.recipe.roughly(), select="bound")
     found: dict[str, list[NDArray[Any]]] = {name: [] for name in names}
     for part in parts:
         old = np.setdiff1d(np.arange(len(y)), part)
         with quiet():
-            _, memory = learn(plan._replace(predict_by=_kept(names), select="bound"), X[:, old], y[old], classes)
-        given = [memory.coefficients[r] for r in memory.sound] if _kept(names) == "blend" else None
-        seen, new = memory.seen(X[:, old], given=given), memory.seen(X[:, part])
+            _, memory = learn_dictionaries(plan, X[:, old], y[old], classes)
+        seen, new = (memory.seen(X[:, some], tol=ROUGH) for some in (old, part))
+        if {"nearest", "blend"} & {*names}:
+            memory.coefficients.update(zip(memory.sound, seen.coefficients, strict=True))
         for name in names:
             found[name].append(_scores(name, memory, seen, new, y[old]))
     truth = y[np.concatenate(parts)]
     scores = {name: np.concatenate(each, axis=-2) for name, each in found.items()}
     weights: tuple[float, ...] = EQUAL
     if "stacked" in scores:
-        optional = DISCRIMINANTS if scipy.sparse.issparse(X) else None
-        weights = fit_weights(scores["stacked"], truth, optional)
+        weights = fit_weights(scores["stacked"], truth)
         scores["stacked"] = np.tensordot(weights, scores["stacked"], axes=1)
     scores = {name: even(S, name) for name, S in scores.items()}
     table = _table(scores, truth)
     chosen = str(table["head"][table["log_loss"].argmin()])  # the first of equals
     return Comparison(chosen, table, _reason(chosen, table, len(truth)), scores[chosen], truth, weights)
-
-
-def _kept(names: tuple[str, ...]) -> str:
-    """Return the way to predict whose memory serves all these heads."""
-    return "blend" if set(names) - {"stacked"} else "stacked"
 
 
 def _scores(name: str, memory: Memory, seen: Any, new: Any, y: NDArray[Any]) -> NDArray[np.float64]:
@@ -119,7 +116,7 @@ def left_out_parts(y: NDArray[Any], seed: int) -> list[NDArray[Any]]:
     if size == 0:
         return [order[:1]] if len(order) else []
     parts = [np.sort(order[k : size * FOLDS : FOLDS]) for k in range(FOLDS)]
-    return parts[:1] if len(y) > MANY else parts
+    return parts[:1] if len(y) >= MANY else parts
 
 
 def _table(scores: dict[str, NDArray[np.float64]], y: NDArray[Any]) -> pd.DataFrame:

@@ -2,7 +2,6 @@
 
     head            sees                                               learns
     "lda"           √ proportions of components, all restarts          shrinkage linear discriminants
-    "svm"           √ proportions of components, all restarts          a support vector machine, Gaussian kernel
     "stacked"       the samples themselves, and √ proportions or       classifiers of both (`stacked_terms`), and the
                     the model's class bounds                           weights of their scores, on left-out samples
 
@@ -11,7 +10,6 @@ The others (`prediction.py`) learn nothing more than dictionaries: neighbours by
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,38 +17,38 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 from scipy.optimize import minimize
+from sklearn.covariance import ledoit_wolf
 from sklearn.decomposition import TruncatedSVD
-from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
-from sklearn.svm import SVC, LinearSVC
+from sklearn.preprocessing import normalize
+from sklearn.svm import LinearSVC
 
 from .calibration import smoothed_log_loss
 from .projection import class_cosines
 from .representation import Represented
 
-LEARNED = ("lda", "svm", "stacked")
+LEARNED = ("lda", "stacked")
 EQUAL = (1.0, 1.0, 1.0)  # weights of a stacked head before they are fitted
-DISCRIMINANTS = 1  # their index among the terms of a stacked head
-DIRECTIONS, DIRECTIONS_OF_COUNTS = 120, 40  # leading ones that the discriminants of a stacked head see: dense, sparse X
-PENALTY = 10.0  # C of the linear machine, for samples of mean square length 1
-GAMMA, COST = 1.0, 10.0  # of the Gaussian kernel, for points of length 1
+DIRECTIONS = 120  # leading ones that the discriminants of a stacked head see
+POWERS = 2  # iterations by which they are found
+RIDGE = 1e-8  # added to a covariance, in units of its mean variance: it is 0 if all samples are their class means
+PENALTY = 10.0  # C of the linear SVM, for samples of length 1
+MARGIN = 0.01  # tolerance of the linear SVM; with 0.0001 accuracies were the same, at twice the price
 
 
 @dataclass(frozen=True)
 class Linear:
-    """A scikit-learn classifier on √ proportions; its scores are those of the decision function."""
+    """Discriminants on √ proportions."""
 
-    model: Any
+    model: Discriminants
 
     def scores(self, seen: Represented) -> NDArray[np.float64]:
         """Return scores of classes, samples × classes."""
-        return decisions(self.model, _points(seen))
+        return self.model.decision_function(_points(seen))
 
 
 @dataclass(frozen=True)
 class OnSamples:
-    """A scikit-learn classifier on the samples themselves, log-normalised."""
+    """A linear classifier on the samples themselves, as `Profiles` show them."""
 
     model: Any
     profiles: Profiles
@@ -113,34 +111,39 @@ class Stacked:
 
 @dataclass(frozen=True)
 class Profiles:
-    """log(1 + u x / Σx) of samples, divided by s: what counts of samples say whatever their number.
+    """w_ν log(1 + u x_ντ / Σ_ν x_ντ) of samples, each divided by its length: what they say whatever their total.
 
     total: u, the median of Σx over training samples.
-    length: s, the root mean square length of training samples.
+    weights: w, `rarity` of features among training samples.
     """
 
     total: float
-    length: float
+    weights: NDArray[np.float64]
 
     def __call__(self, X: Any) -> Any:
         """Return samples × features, in the form that X (features × samples) has, dense or sparse."""
-        return _log_proportions(X, self.total) / self.length
+        sums = np.asarray(X.sum(axis=0)).ravel()
+        sums = self.total / np.where(sums > 0, sums, 1.0)
+        if not scipy.sparse.issparse(X):
+            return normalize(np.log1p(X * sums).T * self.weights)
+        scaled = scipy.sparse.csr_array(scipy.sparse.csc_array(X) @ scipy.sparse.diags_array(sums))
+        return normalize((scipy.sparse.diags_array(self.weights) @ scaled.log1p()).T.tocsr())
 
 
 def profiles_of(X: Any) -> Profiles:
     """Return how to see samples like these, features × samples."""
-    total = float(np.median(np.asarray(X.sum(axis=0)))) or 1.0
-    L = _log_proportions(X, total)
-    squares = L.power(2).sum() if scipy.sparse.issparse(L) else np.sum(L**2)
-    return Profiles(total, float(np.sqrt(squares / L.shape[0])) or 1.0)
+    return Profiles(float(np.median(np.asarray(X.sum(axis=0)))) or 1.0, rarity(X))
 
 
-def _log_proportions(X: Any, total: float) -> Any:
-    sums = np.asarray(X.sum(axis=0)).ravel()
-    sums = total / np.where(sums > 0, sums, 1.0)
-    if scipy.sparse.issparse(X):
-        return scipy.sparse.csr_array(scipy.sparse.csc_array(X) @ scipy.sparse.diags_array(sums)).log1p().T.tocsr()
-    return np.log1p(X * sums).T
+def rarity(X: Any) -> NDArray[np.float64]:
+    """Return 1 + log((1 + N) / (1 + n_ν)), where n_ν of the N samples have feature ν: inverse document frequencies.
+
+    Args:
+        X: features × samples.
+    """
+    number = X.shape[1]
+    weights: NDArray[np.float64] = 1 + np.log((1 + number) / (1 + np.asarray((X > 0).sum(axis=1), float).ravel()))
+    return weights
 
 
 def fit_head(name: str, seen: Represented, y: NDArray[Any], weights: tuple[float, ...]) -> Linear | Stacked:
@@ -154,9 +157,7 @@ def fit_head(name: str, seen: Represented, y: NDArray[Any], weights: tuple[float
     """
     if name == "stacked":
         return Stacked(stacked_terms(seen, y), weights)
-    if name == "svm":
-        return Linear(SVC(gamma=GAMMA, C=COST).fit(_points(seen), y))
-    return Linear(_fitted(make_pipeline(StandardScaler(), _lda()), _points(seen), y))
+    return Linear(discriminants(_points(seen), y))
 
 
 def stacked_terms(seen: Represented, y: NDArray[Any]) -> tuple[Any, Any, Any]:
@@ -164,8 +165,7 @@ def stacked_terms(seen: Represented, y: NDArray[Any]) -> tuple[Any, Any, Any]:
 
     For dense samples they are the nearest sample by cosine, discriminants of log-normalised samples on leading
     directions, and "lda". For sparse samples, a linear support vector machine takes the place of the nearest sample,
-    and the model's class bounds that of "lda" if the priors distinguish classes; discriminants are optional there, see
-    `fit_weights`.
+    and the model's class bounds that of "lda" if the priors distinguish classes.
 
     Args:
         seen: the samples.
@@ -173,26 +173,51 @@ def stacked_terms(seen: Represented, y: NDArray[Any]) -> tuple[Any, Any, Any]:
     """
     profiles = profiles_of(seen.complete)
     points = profiles(seen.complete)
-    directions = DIRECTIONS_OF_COUNTS if scipy.sparse.issparse(points) else DIRECTIONS
-    leading = TruncatedSVD(max(1, min(directions, min(points.shape) - 1)), random_state=0)
-    discriminants = OnSamples(_fitted(make_pipeline(leading, _lda()), points, y), profiles)
+    leading = OnSamples(discriminants(points, y, DIRECTIONS), profiles)
     if not scipy.sparse.issparse(points):
-        return Nearest(seen.complete, y), discriminants, fit_head("lda", seen, y, EQUAL)
-    machine = OnSamples(LinearSVC(C=PENALTY, random_state=0).fit(points, y), profiles)
+        return Nearest(seen.complete, y), leading, fit_head("lda", seen, y, EQUAL)
+    machine = OnSamples(LinearSVC(C=PENALTY, tol=MARGIN, random_state=0).fit(points, y), profiles)
     if seen.pi is None:
-        return machine, discriminants, fit_head("lda", seen, y, EQUAL)
-    return machine, discriminants, ClassBounds(np.log(np.asarray(seen.pi, float)))
+        return machine, leading, fit_head("lda", seen, y, EQUAL)
+    return machine, leading, ClassBounds(np.log(np.asarray(seen.pi, float)))
 
 
-def _fitted(model: Any, points: Any, y: NDArray[Any]) -> Any:
-    """Return a fitted model; a class with one sample has no covariance of its own, which shrinkage takes care of."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Only one sample available")
-        return model.fit(points, y)
+@dataclass(frozen=True)
+class Discriminants:
+    """Linear scores of classes, x @ slopes + offsets; slopes: coordinates × classes."""
+
+    slopes: NDArray[np.float64]
+    offsets: NDArray[np.float64]
+
+    def decision_function(self, points: Any) -> NDArray[np.float64]:
+        """Return scores, samples × classes."""
+        scores: NDArray[np.float64] = points @ self.slopes + self.offsets
+        return scores
 
 
-def _lda() -> LinearDiscriminantAnalysis:
-    return LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto")
+def discriminants(points: Any, y: NDArray[Any], directions: int | None = None) -> Discriminants:
+    """Return linear discriminants: scores xᵀΣ⁻¹μ_c − μ_cᵀΣ⁻¹μ_c / 2 + log π_c, one covariance for all classes.
+
+    Σ is Ledoit and Wolf's estimate from samples minus the mean of their class. scikit-learn's shrinkage discriminants
+    have one estimate for each class instead, in which a coordinate that hardly varies within a class keeps a variance
+    near 0.
+
+    Args:
+        points: samples × coordinates.
+        y: the class of each, from 0.
+        directions: how many leading directions of the points to use, all by default.
+    """
+    axes = None
+    if directions is not None and directions < points.shape[1]:
+        leading = TruncatedSVD(min(directions, max(1, len(y) - 1)), n_iter=POWERS, random_state=0)
+        points, axes = leading.fit_transform(points), leading.components_
+    sizes = np.bincount(y)
+    means = np.stack([points[y == c].mean(axis=0) for c in range(len(sizes))])
+    covariance, _ = ledoit_wolf(points - means[y], assume_centered=True)
+    ridge = RIDGE * (np.trace(covariance) / len(covariance) or 1.0)
+    slopes = np.linalg.solve(covariance + ridge * np.eye(len(covariance)), means.T)
+    offsets = np.log(sizes / len(y)) - np.sum(means.T * slopes, axis=0) / 2
+    return Discriminants(slopes if axes is None else axes.T @ slopes, offsets)
 
 
 def decisions(model: Any, points: Any) -> NDArray[np.float64]:
@@ -207,16 +232,12 @@ def minus_angles(cosines: NDArray[Any]) -> NDArray[np.float64]:
     return -angles
 
 
-def fit_weights(parts: NDArray[np.float64], y: NDArray[Any], optional: int | None = None) -> tuple[float, ...]:
+def fit_weights(parts: NDArray[np.float64], y: NDArray[Any]) -> tuple[float, ...]:
     """Return the weights of a stacked head with the lowest log loss on samples that no part was learned from.
-
-    Log loss alone may give much weight to a term whose scores are good log probabilities, though classes are told apart
-    better without it. So one term may be optional: its weight is 0 unless accuracy on these samples is higher with it.
 
     Args:
         parts: terms × samples × classes.
         y: the class of each sample, from 0.
-        optional: the index of the optional term; None if there is none.
     """
     units = np.array([np.mean(S.max(axis=1) - S.mean(axis=1)) or 1.0 for S in parts])
 
@@ -224,12 +245,7 @@ def fit_weights(parts: NDArray[np.float64], y: NDArray[Any], optional: int | Non
         return smoothed_log_loss(np.tensordot(np.exp(log_weights) / units, parts, axes=1), y)
 
     best = minimize(loss, np.ones(len(parts)), bounds=[(-6, 6)] * len(parts))
-    weights = np.exp(best.x) / units
-    if optional is not None:
-        without = np.insert(fit_weights(np.delete(parts, optional, axis=0), y), optional, 0.0)
-        right = [np.mean(np.tensordot(w, parts, axes=1).argmax(axis=1) == y) for w in (weights, without)]
-        weights = weights if right[0] > right[1] else without
-    return tuple(weights.tolist())
+    return tuple((np.exp(best.x) / units).tolist())
 
 
 def _points(seen: Represented) -> NDArray[np.float64]:

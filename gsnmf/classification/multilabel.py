@@ -20,13 +20,14 @@ from ..inference import Posterior, fold_in
 from ..inference.warning import quiet
 from ..model import Gamma, Priors, as_data
 from ..model.labels import is_matrix
-from .heads import Profiles, profiles_of
+from .heads import MARGIN, Profiles, profiles_of
 from .prediction import LearningPlan, Memory
 from .representation import TOLERANCE, root_proportions
 from .restarts import Found, by_bound
 
 PENALTY = 5.0  # C of the classifiers
-SHARE = 0.5  # weight of √ proportions; samples have mean square length 1
+SHARE = 0.5  # weight of √ proportions; samples have length 1
+LEAST = 0.001  # proportion of a component below which it counts as 0: SVMs on sparse points are faster
 THRESHOLDS = np.linspace(-0.6, 0.4, 21)  # of margins, one for all labels
 LEFT_OUT = 0.25  # proportion of samples that the threshold is chosen on
 
@@ -85,14 +86,15 @@ def _memory(found: Found, Y: NDArray[Any]) -> Memory:
 
 def _classify(memory: Memory, X: Any, Y: NDArray[Any]) -> Several:
     profiles = profiles_of(X)
-    machine = OneVsRestClassifier(LinearSVC(C=PENALTY, random_state=0))
+    machine = OneVsRestClassifier(LinearSVC(C=PENALTY, tol=MARGIN, random_state=0))
     return Several(machine.fit(_points(memory, X, profiles), Y), profiles, 0.0)
 
 
 def _points(memory: Memory, X: Any, profiles: Profiles) -> Any:
     """Return samples themselves and √ proportions of all restarts side by side, sparse if X is."""
     each = [shared_coefficients(memory.posteriors[r], memory.priors[r], X, memory.shares) for r in memory.sound]
-    roots = np.vstack([root_proportions(V) for V in each]).T * (SHARE / np.sqrt(len(each)))
+    roots = np.vstack([root_proportions(V) for V in each]).T
+    roots = np.where(roots**2 < LEAST, 0.0, roots) * (SHARE / np.sqrt(len(each)))
     if scipy.sparse.issparse(X):
         return scipy.sparse.hstack([profiles(X), scipy.sparse.csr_array(roots)], format="csr")
     return np.hstack([profiles(X), roots])

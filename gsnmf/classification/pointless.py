@@ -34,7 +34,7 @@ def warn_of_pointless(model: Any, memory: Memory, X: Any, y: NDArray[Any] | None
 
 
 def _symptom(model: Any, memory: Memory, X: Any, y: NDArray[Any] | None) -> str | None:
-    largest = X.data.max(initial=0) if scipy.sparse.issparse(X) else np.nanmax(np.append(np.ravel(X), 0.0))
+    largest = np.nanmax(np.append(X.data if scipy.sparse.issparse(X) else np.ravel(X), 0.0))
     if not largest > 0:
         return "All entries of X are 0: nothing can be learned from them."
     if model.n_iter_ < EARLY:
@@ -49,11 +49,13 @@ def _symptom(model: Any, memory: Memory, X: Any, y: NDArray[Any] | None) -> str 
         return None
     known = np.flatnonzero(y >= 0)
     some = known[:: max(1, len(known) // ENOUGH)]
-    if len(np.unique(y[some])) < 2:
+    classes, first = np.unique(y[some], return_index=True)
+    if len(classes) < 2:
         return None
-    predicted = np.unique(class_scores(memory, model.predictor_, X[:, some]).argmax(axis=1))
-    if len(predicted) > 1:
-        return None
+    for looked_at in (some[first], some):  # usually one sample of each class is enough
+        predicted = np.unique(class_scores(memory, model.predictor_, X[:, looked_at]).argmax(axis=1))
+        if len(predicted) > 1:
+            return None
     return f"All of {len(some)} training samples are predicted to be of class {model.classes_[predicted[0]]}."
 
 
@@ -66,7 +68,9 @@ def _explained(model: Any, X: Any) -> float:
 
 def _advice(model: Any, X: Any) -> str:
     """Return what to change, by the size of X and the strength of the prior."""
-    top = X.max(axis=0).toarray() if scipy.sparse.issparse(X) else np.nanmax(np.nan_to_num(X), axis=0, initial=0)
+    top = X.nanmax(axis=0).toarray() if scipy.sparse.issparse(X) else np.nanmax(np.nan_to_num(X), axis=0, initial=0)
+    if not top.any():
+        return "Check how X was read."
     if float(np.mean(top)) < COUNTS:
         return "X is read as counts and its entries are far below 1: pass counts= (the mean entry in counts, e.g. 128)."
     return "Weaken the prior (smaller `large` and `small`, or prior='relative'), or ask for fewer components."

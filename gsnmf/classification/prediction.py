@@ -16,7 +16,7 @@ from ..model import Priors
 from ..model.priors import is_grouped
 from .calibration import fit_temperature, temper
 from .heads import EQUAL, LEARNED, fit_head, minus_angles
-from .projection import both_cosines, combine
+from .projection import both_cosines, class_cosines, combine
 from .representation import Represented
 from .restarts import Found, Recipe, by_bound, by_validation, hold_out
 from .transduction import transduce
@@ -64,13 +64,13 @@ class Memory(NamedTuple):
         """Return the coefficients of samples (features × samples), components × samples."""
         return self._seen(samples, [restart], by).coefficients[0]
 
-    def seen(self, samples: Any, predict_by: str = "blend", given: list[NDArray[Any]] | None = None) -> Represented:
+    def seen(self, samples: Any, predict_by: str = "blend", **options: Any) -> Represented:
         """Return samples (features × samples) under the restarts that take part in predictions."""
-        return self._seen(samples, self.voters(predict_by), self.by, given)
+        return self._seen(samples, self.voters(predict_by), self.by, **options)
 
-    def _seen(self, samples: Any, restarts: list[int], by: str, given: Any = None) -> Represented:
+    def _seen(self, samples: Any, restarts: list[int], by: str, **options: Any) -> Represented:
         factors, priors = [self.posteriors[r] for r in restarts], [self.priors[r] for r in restarts]
-        return Represented(factors, priors, by, self.shares, samples, given)
+        return Represented(factors, priors, by, self.shares, samples, **options)
 
     def voters(self, predict_by: str) -> list[int]:
         """Return the restarts that take part in predictions: all, except for the paper's nearest neighbour."""
@@ -78,7 +78,29 @@ class Memory(NamedTuple):
 
 
 def learn(plan: LearningPlan, X: NDArray[Any], y: NDArray[Any] | None, classes: Any) -> tuple[Found, Memory]:
-    """Fit from several starts; return the fits, and the memory that predictions need.
+    """Fit dictionaries and the head; return the fits, and the memory that predictions need.
+
+    The arguments are those of `learn_dictionaries`.
+    """
+    if plan.predict_by == "stacked" and y is not None and len(classes) == 1:
+        raise ValueError("expected two classes or more for predict_by='stacked'; got 1")
+    found, memory = learn_dictionaries(plan, X, y, classes)
+    known = np.flatnonzero(y >= 0) if y is not None else np.array([], int)
+    if len(known) and plan.predict_by != "stacked":
+        stored = "nearest" if plan.predict_by == "model" else plan.predict_by
+        seen = memory.seen(X[:, known], stored)
+        memory.coefficients.update(zip(memory.voters(stored), seen.coefficients, strict=True))
+    if len(known) and plan.predict_by in LEARNED:
+        given = None if plan.predict_by == "stacked" else [memory.coefficients[r] for r in memory.sound]
+        seen = memory.seen(X[:, known], given=given)
+        memory.heads[plan.predict_by] = fit_head(plan.predict_by, seen, memory.classes, plan.weights)
+    return found, memory
+
+
+def learn_dictionaries(
+    plan: LearningPlan, X: NDArray[Any], y: NDArray[Any] | None, classes: Any
+) -> tuple[Found, Memory]:
+    """Fit from several starts; return the fits, and a memory without coefficients and heads.
 
     Args:
         plan: recipe, restarts and method of prediction.
@@ -96,16 +118,7 @@ def learn(plan: LearningPlan, X: NDArray[Any], y: NDArray[Any] | None, classes: 
     known = np.flatnonzero(y >= 0) if y is not None else np.array([], int)
     index = y[known] if y is not None else known
     shares = np.bincount(index) / len(index) if len(index) and is_grouped(priors[found.best]) else None
-    memory = Memory(posteriors, priors, found.best, found.sound, plan.transform_by, shares, index, {}, {})
-    if len(index) and plan.predict_by != "stacked":
-        stored = "nearest" if plan.predict_by == "model" else plan.predict_by
-        seen = memory.seen(X[:, known], stored)
-        memory.coefficients.update(zip(memory.voters(stored), seen.coefficients, strict=True))
-    if len(index) and plan.predict_by in LEARNED:
-        given = None if plan.predict_by == "stacked" else [memory.coefficients[r] for r in memory.sound]
-        seen = memory.seen(X[:, known], given=given)
-        memory.heads[plan.predict_by] = fit_head(plan.predict_by, seen, index, plan.weights)
-    return found, memory
+    return found, Memory(posteriors, priors, found.best, found.sound, plan.transform_by, shares, index, {}, {})
 
 
 def class_scores(memory: Memory, predict_by: str, samples: Any) -> NDArray[np.float64]:
@@ -144,10 +157,9 @@ def class_scores(memory: Memory, predict_by: str, samples: Any) -> NDArray[np.fl
 def _neighbours(memory: Memory, predict_by: str, new: dict[int, NDArray[Any]], itself: Any) -> NDArray[np.float64]:
     """Return scores by cosines between coefficients; `new` has those of new samples by restart."""
     voters = memory.voters(predict_by)
-    cosines = np.array([both_cosines(memory.coefficients[r], memory.classes, new[r], itself) for r in voters])
     if predict_by == "nearest":
-        nearest: NDArray[np.float64] = cosines[0, 0]
-        return nearest
+        return class_cosines(memory.coefficients[memory.best], memory.classes, new[memory.best], itself)[0]
+    cosines = np.array([both_cosines(memory.coefficients[r], memory.classes, new[r], itself) for r in voters])
     return combine(cosines, predict_by)
 
 

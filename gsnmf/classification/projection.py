@@ -192,11 +192,12 @@ def class_cosines(
         )
     if labels.shape != train_V.shape[1:] or len(labels) == 0:
         raise ValueError(f"expected one label for each of {train_V.shape[1]} samples; got shape {labels.shape}")
-    cosines = unit(test_V).T @ unit(train_V)
+    order = np.argsort(labels, kind="stable")
+    cosines = unit(test_V).T @ unit(train_V)[:, order]
     if itself is not None:
-        cosines[np.arange(len(cosines)), np.asarray(itself)] = -np.inf
-    classes, index = np.unique(labels, return_inverse=True)
-    nearest = np.stack([cosines[:, index == c].max(axis=1) for c in range(len(classes))], axis=1)
+        cosines[np.arange(len(cosines)), np.argsort(order)[np.asarray(itself)]] = -np.inf
+    classes, begin = np.unique(labels[order], return_index=True)
+    nearest = np.maximum.reduceat(cosines, begin, axis=1)
     return np.where(np.isneginf(nearest), 0.0, nearest), classes
 
 

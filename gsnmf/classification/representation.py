@@ -31,6 +31,7 @@ class Represented:
     pi: proportions of classes; None for priors without groups.
     samples: features × samples, dense or sparse; NaN where missing.
     given: the coefficients by restart, if they are known already.
+    tol: tolerance of `fold_in` for sparse samples.
     """
 
     posteriors: Sequence[Posterior]
@@ -39,12 +40,13 @@ class Represented:
     pi: NDArray[Any] | None
     samples: Any
     given: list[NDArray[Any]] | None = None
+    tol: float = TOLERANCE
 
     @cached_property
     def folded(self) -> list[tuple[NDArray[Any], NDArray[Any]]]:
         """By restart: E[v], components × samples, and ℒ_τ(c), samples × classes."""
         pairs = zip(self.posteriors, self.priors, strict=True)
-        return [fold_in_parts(q, priors, self.samples, self.pi) for q, priors in pairs]
+        return [fold_in_parts(q, priors, self.samples, self.pi, self.tol) for q, priors in pairs]
 
     @cached_property
     def coefficients(self) -> list[NDArray[Any]]:
@@ -115,7 +117,7 @@ def root_proportions(counts: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def fold_in_parts(
-    posterior: Posterior, priors: Priors, X: Any, pi: Any
+    posterior: Posterior, priors: Priors, X: Any, pi: Any, tol: float = TOLERANCE
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return E[v] averaged over classes, components × samples, and ℒ_τ(c), samples × classes, by `fold_in`.
 
@@ -124,11 +126,12 @@ def fold_in_parts(
         priors: of the fit.
         X: features × samples, some of which are folded in at a time.
         pi: proportions of classes; None for priors without groups, or for equal ones.
+        tol: tolerance for sparse X.
     """
     X = scipy.sparse.csc_array(X) if scipy.sparse.issparse(X) else np.asarray(X, float)
     if not scipy.sparse.issparse(X) and not np.isnan(X).any() and np.count_nonzero(X) <= FEW * X.size:
         X = scipy.sparse.csc_array(X)
-    tol = TOLERANCE if scipy.sparse.issparse(X) else 1e-6
+    tol = tol if scipy.sparse.issparse(X) else 1e-6
     C = np.shape(posterior.lam.mean)[1] if posterior.lam is not None and is_grouped(priors) else 1
     step = max(1, MOST // (C * len(posterior.V.mean)))
     parts = []

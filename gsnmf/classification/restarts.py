@@ -25,6 +25,8 @@ from ..model.priors import canonical
 from ..sets import NamedSets
 from .projection import accuracy, nnls
 
+ROUGH = 1e-4  # tolerance of fits that are only compared or judged: the last sweeps hardly matter there
+
 
 class Recipe(NamedTuple):
     """The parameters of the estimator that determine a fit, given data and key."""
@@ -46,6 +48,10 @@ class Recipe(NamedTuple):
     accelerate: bool
     learn: cavi.Learn | None
     seeds: NamedSets | None = None
+
+    def roughly(self) -> Recipe:
+        """Return the recipe of a fit that stops earlier, at the tolerance `ROUGH`, unless all sweeps are asked for."""
+        return self if self.tol is None else self._replace(tol=max(self.tol, ROUGH))
 
     def make_priors(self, data: Data) -> Priors:
         """Return the priors given, or the default ones for these data, with seeds if there are any."""

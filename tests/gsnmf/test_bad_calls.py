@@ -116,7 +116,7 @@ BAD = [
      "expected n_restarts to be a whole number ≥ 1; got 0"),
     (lambda: GroupSparseNMF(predict_by="magic").fit(X.T, ["a", "b", "a"]),
      "expected predict_by to be one of 'auto', 'nearest', 'vote', 'cosine', 'blend', 'model', 'lda', "
-     "'svm', 'stacked'; got 'magic'"),
+     "'stacked'; got 'magic'"),
     (lambda: GroupSparseNMF(max_iter=0).fit(X.T, ["a", "b", "a"]),
      "expected max_iter to be a whole number ≥ 1; got 0"),
     (lambda: GroupSparseNMF(tol=-1).fit(X.T, ["a", "b", "a"]),

@@ -234,8 +234,8 @@ def test_a_sample_is_not_its_own_neighbour_when_the_temperature_is_found(monkeyp
     rng = np.random.default_rng(1)
     model = nearest_neighbour(**QUICK).fit(X, rng.permutation(truth))  # labels that say nothing
     honest = temperature_on_training(model._memory, "nearest", X.T, 0)
-    both = prediction.both_cosines
-    monkeypatch.setattr(prediction, "both_cosines", lambda V, index, new, itself: both(V, index, new))
+    cosines = prediction.class_cosines
+    monkeypatch.setattr(prediction, "class_cosines", lambda V, index, new, itself: cosines(V, index, new))
     assert honest > 3 * temperature_on_training(model._memory, "nearest", X.T, 0)
 
 
