@@ -18,7 +18,7 @@ from .commands.experiments import REPRODUCE_EXAMPLE, SWEEP_EXAMPLE, add_commands
 from .commands.figures import FIGURES_EXAMPLE, add_figures
 from .commands.fit import FIT_EXAMPLE, add_fit
 from .commands.report import REPORT_EXAMPLE, add_report
-from .interrupts import exit_code, listening
+from .interrupts import exit_code, listening, was_received
 
 INTERRUPTED = 130  # what commands return after an interruption, by whichever signal
 EXAMPLES = (
@@ -57,6 +57,8 @@ def main(argv: list[str] | None = None) -> int:
         with listening():
             code: int = arguments.run(arguments)
     except (ValueError, OSError, ImportError) as error:
+        if was_received():  # an import that was interrupted may raise anything
+            return _interrupted(error)
         print(f"gsnmf: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     except (MemoryError, RuntimeError) as error:  # NumPy's and Python's, and XLA's
@@ -66,9 +68,15 @@ def main(argv: list[str] | None = None) -> int:
         print(f"gsnmf: error: expected enough memory for this command; got: {said}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as interrupt:
-        print(f"gsnmf: interrupted; {interrupt if str(interrupt) else 'nothing was saved'}", file=sys.stderr)
-        return exit_code()
+        return _interrupted(interrupt)
     return exit_code() if code == INTERRUPTED else code
+
+
+def _interrupted(error: BaseException) -> int:
+    """Say what was saved, and return the exit code."""
+    said = str(error) if isinstance(error, KeyboardInterrupt) else ""
+    print(f"gsnmf: interrupted; {said or 'nothing was saved'}", file=sys.stderr)
+    return exit_code()
 
 
 def _parser() -> Parser:

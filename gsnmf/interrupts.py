@@ -1,7 +1,7 @@
 """Signals that end a command early: Ctrl-C and SIGTERM, after which a command saves what there is.
 
-A KeyboardInterrupt that arrives while a library is being imported may be swallowed there. The signal is therefore
-remembered, and long work asks for it now and then.
+A KeyboardInterrupt that is raised while a library is being imported may be swallowed there, or become another error.
+The signal is therefore remembered and not raised during imports, and long work asks for it now and then.
 """
 
 from __future__ import annotations
@@ -16,9 +16,19 @@ CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}  # 128 and the number of the s
 _received: list[int] = []
 
 
-def _interrupt(number: int, _: FrameType | None) -> None:
+def _interrupt(number: int, frame: FrameType | None) -> None:
     _received.append(number)
-    raise KeyboardInterrupt
+    if not _importing(frame):
+        raise KeyboardInterrupt
+
+
+def _importing(frame: FrameType | None) -> bool:
+    """Return whether a module is being imported at this point."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
 
 
 @contextmanager
@@ -40,6 +50,11 @@ def raise_if_received() -> None:
     """Raise KeyboardInterrupt if a signal has come, even if the first one was swallowed."""
     if _received:
         raise KeyboardInterrupt
+
+
+def was_received() -> bool:
+    """Return whether a signal has come."""
+    return bool(_received)
 
 
 def exit_code() -> int:

@@ -139,28 +139,37 @@ def _describe(value: Any, key: str, arrays: dict[str, NDArray[Any]]) -> Any:
     return key
 
 
-def _describe_distribution(law: dist.Distribution, key: str, arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
+def _describe_distribution(
+    distribution: dist.Distribution, key: str, arrays: dict[str, NDArray[Any]]
+) -> dict[str, Any]:
     """Describe a NumPyro distribution by its name and its arguments."""
-    if isinstance(law, dist.ExpandedDistribution):
-        return {"expanded": _describe_distribution(law.base_dist, key, arrays), "batch_shape": list(law.batch_shape)}
-    name = type(law).__name__
-    arguments = list(law.arg_constraints)
-    known = getattr(dist, name, None) is type(law) and arguments and all(hasattr(law, x) for x in arguments)
+    if isinstance(distribution, dist.ExpandedDistribution):
+        return {
+            "expanded": _describe_distribution(distribution.base_dist, key, arrays),
+            "batch_shape": list(distribution.batch_shape),
+        }
+    name = type(distribution).__name__
+    arguments = list(distribution.arg_constraints)
+    known = (
+        getattr(dist, name, None) is type(distribution)
+        and arguments
+        and all(hasattr(distribution, x) for x in arguments)
+    )
     described = {"distribution": name}
     if known:
-        described |= {x: _describe(getattr(law, x), f"{key}.{x}", arrays) for x in arguments}
-    if not known or not _same(law, described, arrays):
+        described |= {x: _describe(getattr(distribution, x), f"{key}.{x}", arrays) for x in arguments}
+    if not known or not _same(distribution, described, arrays):
         raise ValueError(f"expected a NumPyro distribution that its name and arguments describe, to save; got {name}")
     return described
 
 
-def _same(law: dist.Distribution, described: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> bool:
+def _same(distribution: dist.Distribution, described: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> bool:
     """Return whether the description restores this distribution, judged by its density at 1: some have more parts."""
     try:
         built = _build(described, arrays)
     except (AttributeError, NotImplementedError, TypeError, ValueError):
         return False
-    ours, theirs = (np.asarray(one.log_prob(1.0)) for one in (law, built))
+    ours, theirs = (np.asarray(one.log_prob(1.0)) for one in (distribution, built))
     return ours.shape == theirs.shape and np.allclose(ours, theirs, rtol=1e-5, equal_nan=True)
 
 
@@ -174,10 +183,10 @@ def _build(description: Any, arrays: dict[str, NDArray[Any]]) -> Any:
     if "expanded" in fields:
         return _build(fields["expanded"], arrays).expand(tuple(fields["batch_shape"]))
     if "distribution" in fields:
-        law = getattr(dist, fields.pop("distribution"))
-        if not issubclass(law, dist.Distribution):
-            raise ValueError(f"{law.__name__} is not a distribution")
-        return law(**{name: _build(value, arrays) for name, value in fields.items()})
+        distribution = getattr(dist, fields.pop("distribution"))
+        if not issubclass(distribution, dist.Distribution):
+            raise ValueError(f"{distribution.__name__} is not a distribution")
+        return distribution(**{name: _build(value, arrays) for name, value in fields.items()})
     if "unknown" in fields:  # the name of that field up to version 0.1
         fields["unlabelled"] = fields.pop("unknown")
     return FAMILIES[fields.pop("family")](**{name: _build(value, arrays) for name, value in fields.items()})

@@ -39,7 +39,7 @@ of components that the data support.
 
 {FILES}
 The folder gets ranks.csv and ranks.png. Every score is kept as soon as it is known, in ranks.checkpoint.jsonl: the same
-command goes on from there after an interruption of any kind, also with more ranks or splits. Ctrl-C writes a table of
+command resumes there after an interruption of any kind, also with more ranks or splits. Ctrl-C writes a table of
 the results so far. JAX_ENABLE_X64=1 in the environment computes in double precision."""
 
 
@@ -114,7 +114,7 @@ def _choose(arguments: argparse.Namespace) -> int:
     print(describe_choice(choice))
     print(f"\nSaved in {arguments.out}: ranks.csv, ranks.png")
     if not choice.complete:
-        said = f"the table has the results so far, and the same command goes on from {checkpoint}"
+        said = f"the table has the results so far, and the same command resumes from {checkpoint}"
         print(f"gsnmf: interrupted; {said}", file=sys.stderr)
         return 130
     journal.remove()

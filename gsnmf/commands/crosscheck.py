@@ -24,7 +24,7 @@ groups.
 
 {FILES}
 If X has fractions, Gibbs is left out. The folder gets crosscheck.csv, crosscheck.json, marginals.png and forest.png.
-The result of each algorithm is kept in crosscheck.checkpoint.jsonl until all have ended: the same command goes on from
+The result of each algorithm is kept in crosscheck.checkpoint.jsonl until all have ended: the same command resumes from
 there after an interruption of any kind. JAX_ENABLE_X64=1 in the environment computes in double precision."""
 WRITTEN = ("crosscheck.csv", "crosscheck.json", "marginals.png", "forest.png", "crosscheck.checkpoint.jsonl")
 
@@ -84,7 +84,7 @@ def _crosscheck(arguments: argparse.Namespace) -> int:
         )
     except KeyboardInterrupt:
         if journal.lines:
-            raise Interrupted(f"the same command goes on from {journal.path}") from None
+            raise Interrupted(f"the same command resumes from {journal.path}") from None
         raise
     journal.remove()
     return 0

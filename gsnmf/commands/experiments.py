@@ -201,14 +201,16 @@ def _work(arguments: argparse.Namespace, plan: Plan, methods: list[tuple[str, di
     from .. import memory
     from ..experiments.protocol import run
     from ..experiments.results import read
+    from ..interrupts import raise_if_received
     from ..model import as_data
 
+    raise_if_received()
     problem = load(arguments.dataset, arguments.data)
     F, N = problem.X.shape
     print(f"{problem.name}: {F:,} features × {N:,} samples, {len(set(problem.labels.tolist()))} classes")
     memory.plan(as_data(problem.X), max(settings["rank"] for _, settings in methods)).check()
     if path.exists() and (rows := read(path)):
-        print(f"gsnmf: goes on from {path}, which has {len(rows)} folds", file=sys.stderr)
+        print(f"gsnmf: resuming from {path}, which has {len(rows)} folds", file=sys.stderr)
     jobs, said = arguments.jobs or os.cpu_count() or 1, _said(arguments.words)
     try:
         with _cluster(arguments.scheduler) if arguments.backend == "dask" else nullcontext():

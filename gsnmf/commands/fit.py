@@ -40,7 +40,7 @@ FIT_EXAMPLES = f"""examples:
 {FILES}
 The fit is saved as two files, .npz for the arrays and .json for the rest, together with the data unless --without-data
 is given: gsnmf report makes a page of them, gsnmf.saving.load_fit loads them.
-A checkpoint is written next to it, from which the same command goes on after any interruption, to the same fit;
+A checkpoint is written next to it, from which the same command resumes after any interruption, to the same fit;
 Ctrl-C and SIGTERM also save the fit so far. JAX_ENABLE_X64=1 in the environment computes in double precision."""
 
 
@@ -188,7 +188,7 @@ def _run(arguments: argparse.Namespace, data: Data, priors: Priors, rank: int, f
     kept = Checkpoint(file, mark, arguments.checkpoint_every, due=_agreed, writes=first_process)
     resume = kept.load()
     if resume is not None and first_process:
-        print(f"gsnmf: goes on from sweep {resume.num_steps} of {file}", file=sys.stderr)
+        print(f"gsnmf: resuming from sweep {resume.num_steps} of {file}", file=sys.stderr)
     bar = tqdm(total=options["max_steps"], unit="sweep", disable=None)
     with said(first_process), bar as progress, quiet():  # the table has what warnings would say
 

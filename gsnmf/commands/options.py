@@ -180,7 +180,7 @@ def open_journal(path: Path) -> Journal:
 
     journal = Journal(path)
     if journal.lines:
-        print(f"gsnmf: goes on from {path}, which has {len(journal.lines)} results", file=sys.stderr)
+        print(f"gsnmf: resuming from {path}, which has {len(journal.lines)} results", file=sys.stderr)
     return journal
 
 

@@ -60,7 +60,7 @@ def in_processes(arguments: argparse.Namespace, checkpoint: Any, run: Callable[[
     from ..distributed import HEARTBEAT, Peers, join
 
     join(arguments.coordinator, arguments.processes, arguments.process)
-    hint = f"; run the same command again, with any number of processes, to go on from {checkpoint}, if it is there"
+    hint = f"; run the same command again, with any number of processes, to resume from {checkpoint}, if it is there"
     try:
         with Peers(hint, arguments.heartbeat or HEARTBEAT):
             return run()

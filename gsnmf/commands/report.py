@@ -124,9 +124,13 @@ def _shape(arguments: argparse.Namespace, saved: Saved) -> Any:
     """Return the image shape from the options, else as it was saved."""
     if arguments.image_mask is None:
         return saved.pixels if arguments.image_shape is None else arguments.image_shape
+    import scipy.sparse
+
     from ..reading import read_matrix
 
     mask = read_matrix(arguments.image_mask).X
+    if scipy.sparse.issparse(mask):
+        raise ValueError(f"expected a dense array of 0 and 1 in {arguments.image_mask}; got a sparse matrix")
     if not ((mask == 0) | (mask == 1)).all():
         raise ValueError(f"expected 0 and 1 in {arguments.image_mask}; got {mask[(mask != 0) & (mask != 1)][0]:g}")
     return mask.astype(bool)

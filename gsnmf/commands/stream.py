@@ -32,7 +32,7 @@ def add_stream(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--batch-size", type=int, metavar="N", help="samples of a batch (default: a 32nd of all, from 64 to 512)"
     )
-    group.add_argument("--resume", action="store_true", help="go on from --out, saved by an interrupted stream")
+    group.add_argument("--resume", action="store_true", help="resume from --out, saved by an interrupted stream")
 
 
 def check_stream(arguments: argparse.Namespace) -> None:
@@ -54,6 +54,8 @@ def run_stream(arguments: argparse.Namespace, npz: Path) -> int:
     from ..saving import load_fit, save_fit
     from ..streams import LAZY, open_named, sampled_priors
 
+    if not (arguments.resume or arguments.force):
+        check_interrupted(npz)
     if arguments.file.suffix.lower() not in LAZY:  # then it is loaded
         check_files(arguments)
     matrix = open_named(arguments.file, arguments.key)
@@ -81,9 +83,9 @@ def run_stream(arguments: argparse.Namespace, npz: Path) -> int:
     if fit is None:
         raise KeyboardInterrupt
     seconds = time.perf_counter() - begin
-    save_fit(npz, fit, priors, names, seconds=seconds)
+    save_fit(npz, fit, priors, names, seconds=None if interrupted else seconds)  # see `check_interrupted`
     if interrupted:
-        print(f"gsnmf: interrupted after batch {fit.num_steps}; saved in {npz}: go on by --resume", file=sys.stderr)
+        print(f"gsnmf: interrupted after batch {fit.num_steps}; saved in {npz}: --resume resumes it", file=sys.stderr)
         return 130
     print(_table(X, levels, fit, seconds))
     if not fit.is_finite:
@@ -91,6 +93,21 @@ def run_stream(arguments: argparse.Namespace, npz: Path) -> int:
         return 1
     print(f"\n{fit.message}\nSaved in {npz} and {npz.with_suffix('.json').name}; coefficients: gsnmf.inference.fold_in")
     return 0
+
+
+def check_interrupted(npz: Path) -> None:
+    """Raise before an interrupted stream is replaced: one that was saved without its duration."""
+    from ..saving import load_fit
+
+    try:
+        saved = load_fit(npz)
+    except (OSError, ValueError):  # there is none, or none that could be resumed
+        return
+    if saved.fit.stream is not None and saved.seconds is None:
+        remedy = "--resume resumes it, --force replaces it"
+        raise ValueError(
+            f"expected no unfinished stream in --out; got one in {npz}, or one saved without its duration ({remedy})"
+        )
 
 
 def labels_in(arguments: argparse.Namespace) -> Any:

@@ -109,6 +109,8 @@ def require_consistent(make: Callable[[], Any], path: Path) -> Any:
         X = make()
         if hasattr(X, "check_format"):
             X.check_format()
+            if X.nnz < 0:  # which the check takes for an empty matrix
+                raise ValueError
     except Exception:  # of a damaged file
         raise ValueError(
             f"expected a sparse matrix in {path}; got indices and row ends that do not belong together"

@@ -139,7 +139,12 @@ def load_data(path: PathLike, labels: Any = None, **options: Any) -> Data:
     own = {name: options.pop(name) for name in ("text", *NEEDED) if name in options}
     matrix = read_matrix(path, **own)
     names = {"feature_names": matrix.feature_names, "sample_names": matrix.sample_names}
-    return as_data(matrix.X, read_columns(matrix, path, labels), **(names | options))
+    columns = read_columns(matrix, path, labels)
+    try:
+        return as_data(matrix.X, columns, **(names | options))
+    except MemoryError as error:  # a sparse matrix may state any number of empty rows
+        F, N = matrix.X.shape
+        raise ValueError(f"expected a matrix in {path} that fits in memory; got {F:,} × {N:,} ({error})") from None
 
 
 def read_source(source: Any, groups: Any) -> tuple[Any, Any, Any, Any]:

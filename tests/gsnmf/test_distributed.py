@@ -157,7 +157,7 @@ def test_a_lost_process_ends_the_other_and_any_number_goes_on(files: Path, victi
         process = start(files, "--out", name, "--max-steps", number, *more[2:], **environment)
         _, said = process.communicate(timeout=600)
         assert process.returncode == 0, said
-        assert ("goes on from sweep" in said) == (name == "two")
+        assert ("resuming from sweep" in said) == (name == "two")
     two, one = (load_fit(files / name).fit for name in ("two", "one"))
     np.testing.assert_allclose(two.elbo, one.elbo, rtol=1e-9)
 

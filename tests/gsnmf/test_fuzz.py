@@ -14,7 +14,7 @@ import pytest
 import scipy.io
 import scipy.sparse
 
-from gsnmf import reading
+from gsnmf import cli, reading
 from gsnmf.checkpoints import Checkpoint
 from gsnmf.inference import cavi
 from gsnmf.reading import load_data, read_labels, read_matrix
@@ -150,3 +150,31 @@ def test_coordinates_can_be_streamed(tmp_path, name):
     X = scipy.sparse.coo_array(np.eye(3, 5))
     (scipy.sparse.save_npz if name == "x.npz" else scipy.io.mmwrite)(tmp_path / name, X)
     np.testing.assert_array_equal(open_matrix(tmp_path / name)[:, [1, 4]].toarray(), np.eye(3, 5)[:, [1, 4]])
+
+
+def test_row_ends_below_zero(tmp_path):
+    """SciPy's own check takes a matrix with a negative number of entries for an empty one."""
+    rows = scipy.sparse.csr_array(np.eye(3, 5))
+    rows.indptr[-1] = -1
+    scipy.sparse.save_npz(tmp_path / "x.npz", rows)
+    assert "row ends that do not belong together" in refused(load_data, tmp_path / "x.npz")
+
+
+def test_more_empty_rows_than_memory_holds(tmp_path, monkeypatch):
+    scipy.sparse.save_npz(tmp_path / "x.npz", scipy.sparse.coo_array(([1.0], ([0], [0])), shape=(2**30, 3)))
+
+    def no_room(*_, **__):
+        raise MemoryError("no room for row ends")
+
+    monkeypatch.setattr("gsnmf.model.missing.compress", no_room)
+    assert "got 1,073,741,824 × 3 (no room for row ends)" in refused(load_data, tmp_path / "x.npz")
+
+
+def test_a_sparse_image_mask_and_a_prior_without_a_mean(seeds, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(seeds[0].parent)
+    for words, message in (
+        (["report", "fit.npz", "--image-mask", "csr.npz", "--out", str(tmp_path / "x.html")], "got a sparse matrix"),
+        (["fit", "coo.npz", "--rank", "2", "--a-t", "1e308", "--out", str(tmp_path / "x")], "with a finite mean"),
+    ):
+        assert cli.main(words) == 2
+        assert message in capsys.readouterr().err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import logging
 import os
 import signal
@@ -72,7 +73,7 @@ def test_an_interrupted_fit_goes_on_to_the_same_bits(
     assert load_fit(words[5]).fit.num_steps == 25
     capsys.readouterr()
     assert cli.main(words) == 0
-    assert "goes on from sweep 25 of" in capsys.readouterr().err
+    assert "resuming from sweep 25 of" in capsys.readouterr().err
     assert calls[0] == 25 < calls[1]
     assert (tmp_path / "fit.npz").read_bytes() == whole
     assert not list(tmp_path.glob("*checkpoint*"))
@@ -116,7 +117,7 @@ def test_a_fit_that_cannot_be_saved_keeps_its_checkpoint(
     assert capsys.readouterr().err.endswith("gsnmf: error: [Errno 28] No space left on device\n")
     assert [path.name for path in tmp_path.glob("fit*")] == ["fit.checkpoint.npz"]
     assert cli.main(words) == 0
-    assert "goes on from sweep" in capsys.readouterr().err
+    assert "resuming from sweep" in capsys.readouterr().err
 
 
 def test_a_first_fit_says_what_it_waits_for(
@@ -146,6 +147,32 @@ def test_a_signal_that_an_import_swallows_still_ends_the_command(
     monkeypatch.setattr(command, "read_problem", swallowing)
     assert cli.main(words) == 130
     assert "interrupted; nothing was saved" in capsys.readouterr().err
+
+
+def test_a_signal_during_an_import_is_raised_after_it(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Raised inside, it would leave a module half initialised, or become another error."""
+    (tmp_path / "slow_module.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nloaded = True\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    read = command.read_problem
+
+    def importing(arguments: Any) -> Any:
+        assert importlib.import_module("slow_module").loaded
+        return read(arguments)
+
+    monkeypatch.setattr(command, "read_problem", importing)
+    assert cli.main(words) == 130
+    monkeypatch.setattr(command, "read_problem", failing)
+    assert cli.main(words) == 143
+    assert capsys.readouterr().err.count("interrupted; nothing was saved") == 2
+
+
+def failing(_: Any) -> Any:
+    """As a library whose initialisation was interrupted."""
+    with contextlib.suppress(KeyboardInterrupt):
+        os.kill(os.getpid(), signal.SIGTERM)
+    raise ImportError("Encountered an error while initializing the extension.")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")

@@ -48,7 +48,7 @@ def test_a_command_killed_at_random_moments_goes_on_to_the_same_files(command: s
     assert {trial["code"] for trial in trials} == {0}
     assert all(trial["files"] == alone["files"] for trial in trials)
     assert len(trials) == 20
-    resumed = sum("goes on from" in trial["said"] for trial in trials)
+    resumed = sum("resuming from" in trial["said"] for trial in trials)
     print(f"{command}: {alone['seconds']:.1f} s, {resumed} of {len(trials)} resumed")
     assert resumed >= 5
 

@@ -277,7 +277,7 @@ def test_the_interrupted_command_says_so(matrix, asked, monkeypatch, capsys):
     monkeypatch.setattr(choosing, "_score", score)
     del asked[:]
     assert cli.main(["choose", str(matrix), "--ranks", "2,4", "--out", str(matrix.parent)]) == 0
-    assert "goes on from" in capsys.readouterr().err
+    assert "resuming from" in capsys.readouterr().err
     assert len(asked) == 3  # of six
     assert cli.main(["choose", str(matrix), "--ranks", "2,4", "--out", str(matrix.parent / "whole")]) == 0
     one, other = (matrix.parent / "ranks.csv", matrix.parent / "whole" / "ranks.csv")

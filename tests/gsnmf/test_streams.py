@@ -7,6 +7,7 @@ import scipy.sparse
 from estimators import nearest_neighbour
 
 from gsnmf.cli import main
+from gsnmf.commands import stream
 from gsnmf.model import as_data, default_priors
 from gsnmf.saving import load_fit
 from gsnmf.streams import Rows, open_matrix, open_named, read_column, sampled_priors
@@ -156,6 +157,22 @@ def test_the_command_resumes(cells, tmp_path, capsys):
     np.testing.assert_array_equal(both.fit.posterior.T.a, resumed.fit.posterior.T.a)
     np.testing.assert_array_equal(both.fit.stream.groups, [40, 40])
     assert both.names.feature.tolist()[:2] == ["g0", "g1"]
+
+
+def test_an_interrupted_stream_is_not_replaced(cells, tmp_path, capsys, monkeypatch):
+    """A finished one is replaced, as every fit is."""
+    out, run = tmp_path / "one.npz", stream._run
+    options = ["fit", str(cells), "--stream", "--rank", "1", "--batch-size", "40", "--passes", "1", "--out", str(out)]
+    assert main(options) == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(stream, "_run", lambda *given: (run(*given)[0], True))  # as if Ctrl-C had come
+        assert main(options) == 130
+    before = out.read_bytes()
+    assert main(options) == 2
+    assert "--resume resumes it, --force replaces it" in capsys.readouterr().err
+    assert out.read_bytes() == before
+    assert main([*options, "--force"]) == 0
+    assert main([*options, "--resume"]) == 0
 
 
 def test_a_stream_of_values_that_are_not_counts_says_so(cells, tmp_path, capsys):
