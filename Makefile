@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 PYTHONS := 3.11 3.12 3.13
 MATRIX ?= $(addprefix tests/,$(addprefix inference/test_,arviz.py align.py diagnostics.py svi.py gibbs.py mcmc.py) $(addprefix gsnmf/test_,anndata.py crosscheck.py comparison.py feature_sets.py features.py files.py ranks.py reading.py))
-.PHONY: help demo test test-slow test-matrix test-lowest tests-here test-install mutants fuzz coverage release-check lint format bench docs notebooks clean clean-cache
+.PHONY: help demo test test-slow test-matrix test-lowest tests-here test-install mutants fuzz soak coverage release-check lint format bench docs notebooks clean clean-cache
 
 PYTHON ?= $(shell for v in 3.11 3.12 3.13 3; do command -v python$$v >/dev/null 2>&1 && python$$v -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo python$$v && break; done)
 VENV ?= .venv
@@ -66,9 +66,16 @@ mutants: $(VENV)/ready ## plant bugs, one at a time, and see which test notices 
 fuzz: $(VENV)/ready ## damage files and options at random for SECONDS=60, and keep what crashes in fuzz-crashes/ (ARGS='--seed 1')
 	$(BIN)/python tests/fuzz/fuzz.py --seconds $(or $(SECONDS),60) $(ARGS)
 
-coverage: $(VENV)/ready ## lines of model/ and inference/ that no test runs
-	$(PIP) 'pytest-cov>=5'
-	$(CACHED) -q $(PARALLEL) --cov=gsnmf.model --cov=gsnmf.inference --cov-report=term-missing:skip-covered --cov-fail-under=97 $(ARGS)
+soak: $(VENV)/ready ## fits of varying shapes for SECONDS=120: does memory grow?
+	$(BIN)/python benchmarks/soak.py --seconds $(or $(SECONDS),120) $(ARGS)
+
+# Slow tests of what no fast one reaches: several devices, a sparse X in NumPyro, calibration, evidence.
+SLOW_COVERED := $(addprefix tests/inference/test_,sharding.py sparse.py diagnostics.py evidence.py)
+COVERAGE := --cov=gsnmf.model --cov=gsnmf.inference
+coverage: $(VENV)/ready ## lines of model/ and inference/ that no test runs, some slow ones included
+	$(PIP) 'pytest-cov>=7' 'coverage>=7.10'
+	$(CACHED) -q $(PARALLEL) $(COVERAGE) --cov-report=
+	$(CACHED) -q --numprocesses=2 -m slow $(SLOW_COVERED) $(COVERAGE) --cov-append --cov-report=term-missing:skip-covered --cov-fail-under=97 $(ARGS)
 
 release-check: $(VENV)/ready ## build sdist and wheel in dist/, and let twine check them
 	$(PIP) 'build>=1.2' 'twine>=6'

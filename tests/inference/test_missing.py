@@ -209,6 +209,15 @@ def test_imputed_means_are_those_of_the_rates():
     np.testing.assert_allclose(found.mean[~data.mask], expected, rtol=0.1)  # of 500 draws
 
 
+def test_ends_of_intervals_are_quantiles_of_both_tails():
+    """With T and V known, an entry is Poisson; of 4000 draws around 200, a quantile at 0.1 has an error of 0.5."""
+    T, V = np.full((4, 2), 10.0), np.full((2, 6), 10.0)
+    known = Posterior(Point(T), Point(V), Point(np.ones((2, 2))))
+    _, low, high = impute(known, TINY, SPARSE, num_samples=4000, prob=0.8)
+    for ends, tail in ((low, 0.1), (high, 0.9)):
+        np.testing.assert_allclose(ends[~TINY.mask], stats.poisson.ppf(tail, 200), atol=3)
+
+
 @pytest.mark.parametrize("algorithm", ["cavi", "gibbs"])
 def test_arviz_sees_what_was_observed(algorithm):
     result = fitted() if algorithm == "cavi" else chains("gibbs")
