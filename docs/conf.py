@@ -20,7 +20,7 @@ project, author, copyright = "gsnmf", "The gsnmf developers", "The gsnmf develop
 version = release = __version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.viewcode", "docstrings"]
 root_doc = "docs/index"
-include_patterns = ["docs/**.md", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "notebooks/README.md"]
+include_patterns = ["docs/**.md", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "notebooks/README.md"]
 exclude_patterns = [".*", "**/.*", "demo", "build", "dist", "site", "tests", "benchmarks/results"]
 
 myst_heading_anchors = 3  # as on GitHub

@@ -81,7 +81,8 @@ def translate(lines: list[str], fields: Collection[str], names: dict[str, str]) 
 def arguments(obj: Any) -> Collection[str]:
     """What a function takes, or a class is made of: the fields of a NamedTuple."""
     try:
-        return getattr(obj, "_fields", None) or list(inspect.signature(obj).parameters)
+        made_of = getattr(obj, "_fields", None) or inspect.signature(obj).parameters
+        return [*made_of, *getattr(obj, "__annotations__", ())]
     except (TypeError, ValueError):  # of a property or a module, and of some that are built in C
         return ()
 
