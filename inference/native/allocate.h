@@ -18,6 +18,8 @@ namespace LEVEL {
 constexpr int kChunk = 64;  // entries of a row whose columns are read twice, so that they stay in the first cache
 constexpr int kAhead = 8;   // entries between the one that is read and the one that is fetched
 constexpr int64_t kTileRows = 512, kTileEntries = 1 << 14;  // of a tile, at most; a row with more entries is a tile
+constexpr int64_t kColumns = 256;  // whose factors a thread prepares at once, and whose sums it completes
+constexpr int64_t kWorthThreads = 1 << 16;  // numbers of the columns' factor from which threads save more than they cost
 
 template <class T>
 struct Allocation {
@@ -213,6 +215,32 @@ void some_rows(const Allocation<T>& a, const Part<T>& part, int64_t begin, int64
   }
 }
 
+// Calls one(j) for all columns j, some of them in each thread.
+template <class T, class One>
+INLINE void for_columns(const Allocation<T>& a, Blocks* blocks, One one) {
+  for (int64_t begin; (begin = next_block(blocks) * kColumns) < a.columns;)
+    for (int64_t j = begin; j < begin + kColumns && j < a.columns; j++) one(j);
+}
+
+// g of the columns.
+template <class T>
+void prepare_columns(void* context, Blocks* blocks, int) {
+  const Allocation<T>& a = *static_cast<Allocation<T>*>(context);
+  for_columns<T>(a, blocks, [&](int64_t j) {
+    a.shifts[j] = exp_scaled<T>(a.log_columns + j * a.K, a.K, a.width, a.g + j * a.width);
+  });
+}
+
+// Multiplies the sums of the columns by g.
+template <class T>
+void complete_columns(void* context, Blocks* blocks, int) {
+  const Allocation<T>& a = *static_cast<Allocation<T>*>(context);
+  for_columns<T>(a, blocks, [&](int64_t j) {
+    const T *total = a.total + j * a.width, *g = a.g + j * a.width;
+    for (int64_t k = 0; k < a.K; k++) a.sum_columns[j * a.K + k] = total[k] * g[k];
+  });
+}
+
 template <class T>
 INLINE void clear(T* x, int64_t size) {
   for (int64_t k = 0; k < size; k += kLanes<T>) store<T>(x + k, Vec<T>{});
@@ -254,10 +282,10 @@ ffi::Error* allocate(ffi::Frame* frame) {
                   weighted ? ffi::argument<T>(frame, 5) : nullptr, columns, K, width, copies, blocks,
                   ffi::result<T>(frame, 0), ffi::result<T>(frame, 1), ffi::result<T>(frame, 2),
                   capacity, part, memory, memory + 2 * size + threads * part, memory + 2 * size, memory + size};
-  for (int64_t j = 0; j < columns; j++) a.shifts[j] = exp_scaled<T>(a.log_columns + j * K, K, width, a.g + j * width);
+  int for_each = size < kWorthThreads ? 1 : threads_allowed();
+  run_parallel(for_each, prepare_columns<T>, &a);
   run_parallel(threads, allocate_blocks<T>, &a);
-  for (int64_t j = 0; j < columns; j++)
-    for (int64_t k = 0; k < K; k++) a.sum_columns[j * K + k] = a.total[j * width + k] * a.g[j * width + k];
+  run_parallel(for_each, complete_columns<T>, &a);
   free_memory(memory);
   return nullptr;
 }
