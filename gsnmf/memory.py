@@ -94,12 +94,12 @@ def plan_file(path: PathLike, rank: int = 0, key: str | None = None) -> Plan | N
     return _sparse(*header.axes, header.stored, rank)
 
 
-def plan_stream(X: Any, priors: Priors, rank: int | None = None, batch_size: int | None = None) -> Plan:
+def plan_stream(X: Any, priors: Priors | None, rank: int | None = None, batch_size: int | None = None) -> Plan:
     """Return how `cavi.stream` will read a matrix: a batch at a time.
 
     Args:
         X: features × samples, as `cavi.stream` takes it.
-        priors: of T and V.
+        priors: of T and V; None, with a rank, before they are built.
         rank: the number of components, where the priors' shapes leave it open.
         batch_size: samples of a batch; None for the default.
     """
@@ -112,11 +112,13 @@ def plan_stream(X: Any, priors: Priors, rank: int | None = None, batch_size: int
     return Plan("streamed", why, batch + 8 * N + _factors(F, B, components_of(priors, rank)), available())
 
 
-def components_of(priors: Priors, rank: int | None = None) -> int:
+def components_of(priors: Priors | None, rank: int | None = None) -> int:
     """Return the number of components, from the priors' shapes where it is not given; 1 if neither tells."""
+    if rank or priors is None:
+        return rank or 1
     sites = ((priors.coefficients, 0), (priors.dictionary, 1))
     shapes = [(np.shape(leaf), axis) for site, axis in sites for leaf in jax.tree.leaves(site)]
-    return rank or max((shape[axis] for shape, axis in shapes if len(shape) == 2), default=1)
+    return max((shape[axis] for shape, axis in shapes if len(shape) == 2), default=1)
 
 
 def _factors(F: int, N: int, rank: int) -> int:

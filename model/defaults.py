@@ -19,6 +19,23 @@ SCALE = 1e6  # bˡ
 A_T, B_T = 0.6, 20.0  # the paper's dictionary
 
 
+def num_components(num_groups: int, *, per_group: int = PER_GROUP, rank: int | None = None, common: int = 0) -> int:
+    """Return the number of components of `default_priors`, without building them.
+
+    Args:
+        num_groups: C; 0 without groups.
+        per_group: components of each group.
+        rank: components in all; overrides the others.
+        common: components that all groups share.
+
+    >>> num_components(15, common=2), num_components(0)
+    (47, 10)
+    """
+    if rank is not None:
+        return rank
+    return per_group * num_groups + common if num_groups else RANK
+
+
 def default_priors(
     data: Data,
     *,

@@ -17,6 +17,7 @@ from .checks import whole
 from .priors import Gamma
 
 Structure: TypeAlias = NDArray[np.bool_]
+MOST = 2**28  # entries of a structure: λ then takes 2 GB in double precision
 SAME = 1e-5  # relative difference that rounding to single precision may cause between equal shapes
 
 
@@ -85,15 +86,17 @@ def individual(
     [[1, 0], [1, 0], [0, 1]]
     """
     C = len(per_group) if num_groups is None and isinstance(per_group, (list, tuple, np.ndarray)) else num_groups
-    groups = np.arange(whole("num_groups", C, 1))
     if rank is not None:
         whole("rank", rank, 1)
+    _require_size(rank or 1, whole("num_groups", C, 1))
+    groups = np.arange(C)
     if (per_group is None) == (rank is None):
         raise ValueError(f"expected either per_group or rank; got per_group={per_group}, rank={rank}")
     if rank is not None:
         counts = rank // len(groups) + (groups < rank % len(groups))
     else:
         counts = counts_of("per_group", per_group, len(groups))
+        _require_size(sum(counts.tolist()), len(groups))
     own: Structure = np.repeat(groups, counts)[:, None] == groups
     return own
 
@@ -108,7 +111,8 @@ def common(number: int, num_groups: int) -> Structure:
     >>> np.vstack([common(1, 2), individual(1, 2)]).astype(int).tolist()
     [[1, 1], [1, 0], [0, 1]]
     """
-    return np.ones((whole("number", number, 0), whole("num_groups", num_groups, 1)), bool)
+    _require_size(whole("number", number, 0), whole("num_groups", num_groups, 1))
+    return np.ones((number, num_groups), bool)
 
 
 def common_and_individual(
@@ -216,6 +220,12 @@ def counts_of(name: str, given: Any, length: int) -> NDArray[np.intp]:
     if counts.min() < 0 or counts.max() < 1:
         raise ValueError(f"expected at least one component; got {name}={given}")
     return np.broadcast_to(counts, length)
+
+
+def _require_size(K: int, C: int) -> None:
+    """Raise before a structure is built that is too large for memory."""
+    if K * C > MOST:
+        raise ValueError(f"expected at most {MOST:,} entries of a structure; got {K:,} components × {C:,} groups")
 
 
 def _distinct(values: NDArray[np.float64]) -> int:

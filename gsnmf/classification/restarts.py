@@ -18,7 +18,7 @@ from ..inference import Fit, Posterior, cavi
 from ..inference.warning import quiet
 from ..memory import components_of, plan
 from ..model import Data, Priors, as_data, default_priors
-from ..model.defaults import RANK
+from ..model.defaults import RANK, num_components
 from ..model.forks import require_own_threads
 from ..model.missing import with_nan
 from ..model.priors import canonical
@@ -57,8 +57,14 @@ class Recipe(NamedTuple):
         """Return the priors given, or the default ones for these data, with seeds if there are any."""
         priors = self.priors
         if priors is None:
+            plan(data, self.num_components(data)).check()
             priors = default_priors(data, **self.prior_options())
         return priors if self.seeds is None else self.seeds.seed(priors, data, self.rank(data))
+
+    def num_components(self, data: Data) -> int:
+        """Return the number of components of the default priors."""
+        options = self.prior_options()
+        return num_components(data.num_groups, **{name: options[name] for name in ("rank", "per_group", "common")})
 
     def prior_options(self) -> dict[str, Any]:
         """Return the options of `default_priors`, by name."""

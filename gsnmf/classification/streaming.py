@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..inference import Fit, cavi
+from ..memory import plan
 from ..model import Data, Priors, as_data
 from ..streams import sampled_priors
 from .prediction import Memory
@@ -54,6 +55,7 @@ def learn_batch(
 
 def _first_priors(recipe: Recipe, data: Data, X: Any, labels: NDArray[Any] | None, total: int | None) -> Priors:
     """Return the default priors for a collection that begins with this batch."""
+    plan(data, recipe.num_components(data)).check()
     levels = None if labels is None else range(data.num_groups)
     return sampled_priors(X, labels, group_names=levels, num_samples=total, **recipe.prior_options())
 

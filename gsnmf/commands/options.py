@@ -130,17 +130,23 @@ def read_problem(arguments: argparse.Namespace) -> tuple[Data, Priors, int]:
 
     check_files(arguments)
     data = read_data(arguments, arguments.file)
-    _check_components(arguments, data)
+    check_components(arguments, data)
     priors = make_priors(arguments, data, arguments.rank)
     return data, priors, Problem(data, priors, arguments.rank).rank
 
 
-def _check_components(arguments: argparse.Namespace, data: Data) -> None:
+def check_components(arguments: argparse.Namespace, data: Data) -> None:
     """Raise ValueError if factors of so many components do not fit in memory, before priors are built."""
     from ..memory import plan
 
-    asked = getattr(arguments, "ranks", None) or [arguments.rank or (arguments.per_group or 0) * data.num_groups]
-    plan(data, max(asked)).check()
+    plan(data, max(getattr(arguments, "ranks", None) or [asked_components(arguments, data.num_groups)])).check()
+
+
+def asked_components(arguments: argparse.Namespace, num_groups: int) -> int:
+    """Return the number of components that the options ask for."""
+    from ..model.defaults import num_components
+
+    return num_components(num_groups, **given(arguments, "rank", "per_group", "common"))
 
 
 def check_files(arguments: argparse.Namespace) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..interrupts import exit_code
 from .inputs import READING, describe
-from .options import make_priors
+from .options import check_components, make_priors
 from .stream import labels_in
 
 if TYPE_CHECKING:
@@ -94,5 +94,6 @@ def read_own_part(arguments: argparse.Namespace) -> tuple[Data, Priors, int]:
     names = matrix.sample_names or range(first, first + matrix.X.shape[1])
     local = as_data(matrix.X, labels, feature_names=matrix.feature_names, sample_names=list(names), group_names=levels)
     data = shard(local)
+    check_components(arguments, data)
     priors = make_priors(arguments, data, arguments.rank)
     return data, priors, Problem(data, priors, arguments.rank).rank

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .inputs import READING, announce, describe
-from .options import PRIOR_OPTIONS, check_files, given, run_options
+from .options import PRIOR_OPTIONS, asked_components, check_files, given, run_options
 
 if TYPE_CHECKING:
     from ..inference import Fit
@@ -73,6 +73,8 @@ def run_stream(arguments: argparse.Namespace, npz: Path) -> int:
         if start.stream is None:
             raise ValueError(f"expected --out to name a saved stream to resume; got another fit in {npz}")
     options = given(arguments, *PRIOR_OPTIONS)
+    if start is None:
+        plan_stream(X, None, asked_components(arguments, len(levels)), arguments.batch_size).check()
     priors: Any = sampled_priors(X, groups, rank=arguments.rank, **options) if start is None else start.priors
     names = Names(range(X.shape[0]) if features is None else features, [], levels)
     describe(arguments, matrix, arguments.file)

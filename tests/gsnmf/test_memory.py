@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse
 
 from gsnmf import GroupSparseNMF, memory
+from gsnmf.cli import main
 from gsnmf.inference import shard
 from gsnmf.memory import in_units, plan, plan_stream
 from gsnmf.model import as_data, default_priors
@@ -51,6 +54,24 @@ def test_the_estimator_refuses_too_much_and_says_what_it_does(
     monkeypatch.setattr(memory, "available", lambda: 1000)
     with pytest.raises(ValueError, match="expected a fit that fits in memory, 1 kB of which are free"):
         GroupSparseNMF(n_components=2).fit(X)
+
+
+def test_all_components_are_counted_before_priors_are_built(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+):
+    np.save(tmp_path / "x.npy", np.ones((3, 4)))
+    (tmp_path / "y.txt").write_text("a\na\nb\nb\n")
+    monkeypatch.setattr(memory, "available", lambda: 10**6)
+    for place in ("gsnmf.model", "gsnmf.streams", "gsnmf.classification.restarts"):
+        monkeypatch.setattr(f"{place}.default_priors", None)  # would ask for memory
+    words = ["fit", str(tmp_path / "x.npy"), "--labels", str(tmp_path / "y.txt"), "--out", str(tmp_path / "fit")]
+    for more in (["--common", "100000"], ["--common", "100000", "--stream"]):
+        assert main([*words, *more]) == 2
+        assert "expected a fit that fits in memory, 1 MB of which are free" in capsys.readouterr().err
+    estimator = GroupSparseNMF(common=100_000)
+    for fit in (estimator.fit, lambda X, y: estimator.partial_fit(X, y, classes=["a", "b"])):
+        with pytest.raises(ValueError, match="expected a fit that fits in memory, 1 MB of which are free"):
+            fit(np.ones((4, 3)), ["a", "a", "b", "b"])
 
 
 def test_a_stream_takes_memory_of_a_batch():
