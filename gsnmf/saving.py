@@ -5,7 +5,6 @@ from __future__ import annotations
 import glob
 import hashlib
 import json
-import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from .inference import Fit
 from .model import Data, Names, Priors
 from .packing import Saved, pack, unpack
 from .reading import PathLike
+from .reading.matrix import as_path
 from .writing import write_whole
 
 __all__ = ["Saved", "load_fit", "pair", "save_fit"]
@@ -122,9 +122,7 @@ def _checksum(npz: bytes, description: dict[str, Any]) -> str:
 
 def pair(path: PathLike) -> tuple[Path, Path]:
     """Return the two files of a fit; only .npz and .json count as suffixes, so that fit.v2 becomes fit.v2.npz."""
-    if not isinstance(path, (str, os.PathLike)):
-        raise ValueError(f"expected the name of a file; got {path!r}")
-    path = Path(path)
+    path = as_path(path)
     stem = path.stem if path.suffix in (".npz", ".json") else path.name
     if not stem:
         raise ValueError(f"expected the name of a file; got {str(path)!r}")

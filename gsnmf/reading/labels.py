@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..model.labels import check_kinds, is_whole
 from .arrays import read_array
-from .matrix import PathLike, require_file
+from .matrix import PathLike, as_path, require_file
 from .tables import read_text
 from .words import is_missing
 
@@ -31,7 +31,7 @@ def read_labels(path: PathLike) -> NDArray[Any]:
     Args:
         path: the file.
     """
-    path = require_file(Path(path), SUFFIXES)
+    path = require_file(as_path(path), SUFFIXES)
     if path.suffix.lower() in (".npy", ".npz"):
         labels = read_array(path, ("labels", "y"))
         if labels.ndim != 1 or labels.dtype.kind not in "biufUS":

@@ -63,6 +63,13 @@ def require_real(X: Any, path: Path) -> Any:
     return X
 
 
+def as_path(path: Any) -> Path:
+    """Return the name of a file as a Path; raise if it is something else."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise ValueError(f"expected the name of a file; got {path!r}")
+    return Path(path)
+
+
 def require_file(path: Path, suffixes: tuple[str, ...]) -> Path:
     """Return the path if it ends in one of the suffixes and is a file, else raise."""
     if not path.name.lower().endswith(suffixes):

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
+from ..model.checks import require_flag
 from ..model.data import Data, as_data
 from .annotated import read_genes, read_obs, read_var
 from .arrays import read_array_file
@@ -17,7 +18,7 @@ from .hdf5 import read_hdf5
 from .labels import SUFFIXES as LABEL_SUFFIXES
 from .labels import read_labels
 from .market import read_market
-from .matrix import Matrix, PathLike
+from .matrix import Matrix, PathLike, as_path
 from .tables import read_parquet, read_table
 from .tenx import is_tenx_folder, read_tenx_folder
 from .text import read_documents
@@ -80,7 +81,12 @@ def read_matrix(
         max_features: with text, the most frequent terms that are kept; all by default.
         stop_words: with text, "english" leaves out frequent words; none by default.
     """
-    path = Path(path)
+    path = as_path(path)
+    for name, value in (("header", header), ("index", index)):
+        if value is not None:
+            require_flag(name, value)
+    if text is not None and not isinstance(text, str):
+        raise ValueError(f"expected text to be the name of a column; got {text!r}")
     options: dict[str, Any] = {"key": key, "header": header, "index": index}
     options |= {"min_df": min_df, "max_features": max_features, "stop_words": stop_words}
     given = {name: value for name, value in options.items() if value is not None}

@@ -4,11 +4,12 @@ The rule for names in .csv and .tsv (`header` and `index` settle each question; 
 refused). A cell is a number, missing (see `words.MISSING`), or text.
 
     both        the first cell is empty, or says what features are called (gene, gene_id, term, Unnamed: 0, …); or the
-                first row is a cell shorter than all others, as R writes it
+                first row is a cell shorter than all others, as R writes it, and the first column is text or 1, 2, …
     first row   names the samples if its cells, without the first, are text; is data if they are numbers or missing
     column      the first one names the features if its cells below the header are text; is data if they are not
-    refused     text and numbers in one row or column; whole numbers that look like names (1, 2, 3, …)
-    left out    a last column without any content, which commas at the ends of lines make
+    refused     text and numbers in one row or column; whole numbers that look like names (1, 2, 3, …); text that
+                looks like numbers (10%, <5, TRUE, "1,234")
+    left out    last columns without any content, which commas at the ends of lines make
 """
 
 from __future__ import annotations
@@ -31,6 +32,11 @@ id ids index name names feature features gene genes probe probes symbol symbols 
 unnamed variable protein transcript peptide otu taxon taxa item rowname rownames ensembl entrez accession
 """
 CORNERS = frozenset(WORDS.split())  # in the cell above names of features
+LIKE_NUMBERS = re.compile(  # 1,234 and 1.234,5 and 1'234, with signs, currencies, exponents, percent and quotes
+    r"""\s*['"]?\s*[<>≤≥=~]*\s*[+-]?\s*[$€£]?
+    (\d[\d,'\s]*\.?\d* | \.\d+ | \d{1,3}(\.\d{3})+(,\d*)?)([ed][+-]?\d+)?\s*%?\s*['"]?\s* | \s*(true|false)\s*""",
+    re.VERBOSE | re.IGNORECASE | re.ASCII,
+)
 FEW = 3  # numbers in sequence that look like names; fewer may be counts
 
 
@@ -55,8 +61,7 @@ def read_table(path: Path, *, header: bool | None = None, index: bool | None = N
         header: whether the first row names the samples; None for the rule.
         index: whether the first column names the features; None for the rule.
     """
-    cells = read_cells(path)
-    cells, empty = _without_empty_column(cells)
+    cells, empty = read_cells(path)
     named = _find_names(path, cells, header, index)
     head = cells[0] if named.row else []
     body = cells[1:] if named.row else cells
@@ -70,15 +75,16 @@ def read_table(path: Path, *, header: bool | None = None, index: bool | None = N
     return Matrix(X, features, samples, describe_names(named, empty))
 
 
-def describe_names(named: Named, empty: bool = False) -> str:
-    """Return where names come from, in words."""
+def describe_names(named: Named, empty: int = 0) -> str:
+    """Return where names come from, and how many empty columns were left out, in words."""
     said = {
         (True, True): "names of features from the first column, of samples from the first row",
         (False, True): "names of features from the first column, no names of samples",
         (True, False): "names of samples from the first row, no names of features",
         (False, False): "no names",
     }[named.row, named.column]
-    return f"{said}; an empty last column left out" if empty else said
+    left = "an empty last column" if empty == 1 else f"{empty} empty last columns"
+    return f"{said}; {left} left out" if empty else said
 
 
 def read_parquet(path: Path) -> Matrix:
@@ -108,10 +114,10 @@ def read_frame(path: Path) -> Any:
         raise ValueError(f"expected a parquet file in {path}; got another kind of file, or a damaged one") from None
 
 
-def read_cells(path: Path) -> list[list[str]]:
-    """Read the cells of a .csv or .tsv as text; empty lines are skipped, and rows have equal lengths.
+def read_cells(path: Path) -> tuple[list[list[str]], int]:
+    """Read the cells of a .csv or .tsv as text, rows of equal lengths; say how many empty last columns were left out.
 
-    The first row alone may be a cell shorter than all others.
+    Empty lines are skipped. The first row alone may be a cell shorter than all others.
     """
     delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
     try:
@@ -120,12 +126,13 @@ def read_cells(path: Path) -> list[list[str]]:
         raise ValueError(f"expected rows of values in {path}; got {error}") from None
     if not rows:
         raise ValueError(f"expected rows of values in {path}; got an empty file")
+    rows, empty = _without_empty_columns(rows)
     short = len(rows) > 1 and len(rows[1]) == len(rows[0]) + 1 and not any(map(is_value, rows[0]))
     width = len(rows[0]) + short
     for number, row in enumerate(rows[short:], 1 + short):
         if len(row) != width:
             raise ValueError(f"expected {width} columns in every row of {path}; got {len(row)} in row {number}")
-    return rows
+    return rows, empty
 
 
 def read_text(path: Path) -> str:
@@ -136,18 +143,23 @@ def read_text(path: Path) -> str:
         raise ValueError(f"expected {path} to be text in UTF-8; got {error}") from None
 
 
-def _without_empty_column(cells: list[list[str]]) -> tuple[list[list[str]], bool]:
-    """Remove a last column in which every cell is empty; say whether there was one."""
-    if len(cells[-1]) < 2 or any(row[-1].strip() for row in cells):
-        return cells, False
-    return [row[:-1] for row in cells], True
+def _without_empty_columns(rows: list[list[str]]) -> tuple[list[list[str]], int]:
+    """Remove last columns in which every cell is empty, whether or not the header has them; say how many."""
+    width, empty = max(map(len, rows)), 0
+    if any(len(row) != width for row in rows[1:]):  # refused later
+        return rows, 0
+    while width - empty > 1 and not any(
+        row[width - empty - 1 :][:1] and row[width - empty - 1].strip() for row in rows
+    ):
+        empty += 1
+    return [row[: width - empty] for row in rows], empty
 
 
 def _find_names(path: Path, cells: list[list[str]], header: bool | None, index: bool | None) -> Named:
     """Apply the rule at the top of this file."""
     head, wide = cells[0], len(cells[0]) > 1
     if len(cells) > 1 and len(head) < len(cells[1]):
-        return Named(True, True, short=True)
+        return _below_short_header(path, cells, header, index)
     if wide and header is None and index is None and _is_corner(head):
         _check_empty_corner(path, cells)
         return Named(True, True)
@@ -164,6 +176,21 @@ def _find_names(path: Path, cells: list[list[str]], header: bool | None, index: 
         if header and not index and wide:
             _is_names(path, head, "row", "header")  # its first cell belongs to it as well
     return Named(header, index)
+
+
+def _below_short_header(path: Path, cells: list[list[str]], header: bool | None, index: bool | None) -> Named:
+    """Return where names are below a header that is a cell short; raise unless the first column holds names."""
+    width, column = len(cells[1]), [row[0] for row in cells[1:]]
+    if header is False or index is False:
+        raise ValueError(f"expected {width} columns in every row of {path}; got {len(cells[0])} in row 1")
+    counted = len(column) > 1 and _are_consecutive([as_float(cell) for cell in column])
+    if index is None and not counted and not _is_names(path, column, "column", "index"):
+        raise ValueError(
+            f"expected names above all {width} columns of {path}, or names in the first column; got a header of "
+            f"{width - 1} above {', '.join(cells[1][:3])}: --index yes takes the first column as names (index=True in "
+            "read_matrix)"
+        )
+    return Named(True, True, short=True)
 
 
 def _is_corner(head: Sequence[str]) -> bool:
@@ -195,7 +222,7 @@ def _is_names(path: Path, line: Sequence[str], what: str, option: str, others: S
     settle = f"--{option} yes|no settles it ({option}= in read_matrix)"
     texts = [cell for cell in line if not is_value(cell)]
     numbers = [cell for cell in line if is_number(cell)]
-    if texts and (numbers or not any(any(map(str.isalnum, cell)) for cell in texts)):
+    if texts and (numbers or not any(any(map(str.isalnum, cell)) for cell in texts) or _are_like_numbers(texts)):
         got = f"{texts[0]!r} next to {numbers[0]!r}" if numbers else repr(texts[0])
         raise ValueError(
             f"expected the first {what} of {path} to hold either names or numbers; got {got}: {settle}, "
@@ -211,10 +238,27 @@ def _is_names(path: Path, line: Sequence[str], what: str, option: str, others: S
 
 def _look_like_names(values: Sequence[float], others: Sequence[float]) -> bool:
     """Return whether numbers are consecutive, or whole, distinct and larger than all `others`, if there are any."""
-    if len(values) < FEW or not all(value == np.floor(value) for value in values):  # false for NaN
+    if len(values) < FEW or not _are_whole(values):
         return False
     larger = len(others) > 0 and len(set(values)) == len(values) and min(values) > np.nanmax([0.0, *others])
-    return larger or all(np.diff(values) == 1)
+    return larger or _are_consecutive(values)
+
+
+def _are_whole(values: Sequence[float]) -> bool:
+    return all(value == np.floor(value) for value in values)  # false for NaN
+
+
+def _are_consecutive(values: Sequence[float]) -> bool:
+    return _are_whole(values) and all(np.diff(values) == 1)
+
+
+def _are_like_numbers(texts: Sequence[str]) -> bool:
+    """Return whether all cells of text are numbers in another notation, or booleans.
+
+    >>> [_are_like_numbers([cell]) for cell in ("1,234", "10%", "<5", "'1'", "TRUE", "10x", "2020-01-01", "1.2.3")]
+    [True, True, True, True, True, False, False, False]
+    """
+    return all(LIKE_NUMBERS.fullmatch(cell) for cell in texts)
 
 
 def _numbers(path: Path, body: list[list[str]], skipped_rows: int, skipped_columns: int) -> NDArray[np.float64]:

@@ -62,8 +62,14 @@ def _frame(path: Path) -> Any:
     if path.suffix.lower() == ".parquet":
         return read_frame(path)
     separator = "\t" if path.suffix.lower() == ".tsv" else ","
+
+    def read(**more: Any) -> Any:
+        return pd.read_csv(path, sep=separator, dtype=str, keep_default_na=False, encoding="utf-8-sig", **more)
+
     try:
-        return pd.read_csv(path, sep=separator, dtype=str, keep_default_na=False, encoding="utf-8-sig")
+        frame = read()
+        shifted = not isinstance(frame.index, pd.RangeIndex) and not frame.iloc[:, -1].str.strip().any()
+        return read(index_col=False) if shifted else frame  # commas at the ends of lines, but not of the header
     except (ValueError, OSError) as error:  # pandas' own errors are ValueErrors
         raise ValueError(f"expected a table of text in {path}; got {' '.join(str(error).split())}") from None
 

@@ -7,7 +7,7 @@ import pytest
 from gsnmf import GroupSparseNMF, choose_rank
 from gsnmf.inference import cavi, mcmc, svi
 from gsnmf.model import Gamma, GroupSparse, Priors, as_data, default_priors, hide, label_driven
-from gsnmf.reading import read_labels, read_matrix
+from gsnmf.reading import load_data, read_labels, read_matrix
 from gsnmf.saving import load_fit, save_fit
 
 X = np.array([[1.0, 2.0, 0.0], [3.0, 4.0, 5.0]])
@@ -106,6 +106,12 @@ BAD = [
      "expected num_groups to be a whole number ≥ 1; got 0"),
     (lambda: label_driven(1, 2, -1.0, 2.0, 1.0),
      "expected small to be a positive number; got -1.0"),
+    (lambda: label_driven(10**9, 10**9),
+     "expected at most 268,435,456 entries of a structure; got 1 components × 1,000,000,000 groups"),
+    (lambda: default_priors(GROUPED, common=10**9),
+     "expected at most 268,435,456 entries of a structure; got 1,000,000,000 components × 2 groups"),
+    (lambda: default_priors(GROUPED, per_group=10**9),
+     "expected at most 268,435,456 entries of a structure; got 2,000,000,000 components × 2 groups"),
     (lambda: hide(DATA, 1.5),
      "expected share between 0 and 1; got 1.5"),
     (lambda: hide(DATA, 0.1, seed=-1),
@@ -153,6 +159,18 @@ BAD = [
     (lambda: read_matrix("x.foo"),
      "expected a file ending in .npy, .npz, .csv, .tsv, .mtx, .mtx.gz, .parquet, .h5ad, .h5, .hdf5, .zarr, "
      "or a folder with 10x's matrix.mtx; got x.foo"),
+    (lambda: read_matrix("x.csv", header="no"),
+     "expected header to be True or False; got 'no'"),
+    (lambda: read_matrix("x.csv", index="no"),
+     "expected index to be True or False; got 'no'"),
+    (lambda: read_matrix("x.csv", text=["gene"]),
+     "expected text to be the name of a column; got ['gene']"),
+    (lambda: read_matrix(None),
+     "expected the name of a file; got None"),
+    (lambda: load_data(3),
+     "expected the name of a file; got 3"),
+    (lambda: read_labels(b"x"),
+     "expected the name of a file; got b'x'"),
     (lambda: read_labels("no.txt"),
      "expected a file; got no.txt, which does not exist"),
 ]  # fmt: skip

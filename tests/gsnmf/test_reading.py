@@ -144,6 +144,13 @@ TABLE = [
     ("probe_1,probe_2\n1,2\n3,4\n", SAMPLES, [[1, 2], [3, 4]]),
     ("1,2,\n3,4,\n", "no names; an empty last column left out", [[1, 2], [3, 4]]),
     ("a,b,\n1,2,\n3,4,\n", f"{SAMPLES}; an empty last column left out", [[1, 2], [3, 4]]),
+    ("a,b\n1,2,\n3,4,\n", f"{SAMPLES}; an empty last column left out", [[1, 2], [3, 4]]),
+    ("gene,a,b\nx,1,2,\ny,3,4,\n", f"{BOTH}; an empty last column left out", [[1, 2], [3, 4]]),
+    ("a,b\n1,2,,\n3,4,,\n", f"{SAMPLES}; 2 empty last columns left out", [[1, 2], [3, 4]]),
+    ("a,b,,\n1,2,,\n3,4,,\n", f"{SAMPLES}; 2 empty last columns left out", [[1, 2], [3, 4]]),
+    ("a,b\n1,7,2\n2,3,4\n", BOTH, [[7, 2], [3, 4]]),  # R's numbers of rows
+    ("10x_a,1st\n1,2\n3,4\n", SAMPLES, [[1, 2], [3, 4]]),
+    ("2020-01-01,2020-01-02\n1,2\n3,4\n", SAMPLES, [[1, 2], [3, 4]]),
     ("NULL,2\n#N/A,<NA>\n", "no names; 3 missing cells", [[np.nan, 2], [np.nan, np.nan]]),
     (
         "x,1,NA\ny,3,4\n",
@@ -219,6 +226,11 @@ def test_documents(tmp_path, capsys):
     np.testing.assert_array_equal(data.membership, [[1, 0], [0.5, 0.5], [1, 0], [0.5, 0.5], [0, 1]])
     assert load_data(tmp_path / "d.csv", "topic", text="body", max_features=1).names.feature.tolist() == ["red"]
     assert "1 document without any of them" in read_matrix(tmp_path / "d.csv", text="body").describe()
+
+
+def test_documents_with_commas_at_the_ends_of_lines(tmp_path):
+    (tmp_path / "d.csv").write_text("body,topic\nred green,a,\nred green,b,\n")
+    assert load_data(tmp_path / "d.csv", "obs:topic", text="body").names.feature.tolist() == ["green", "red"]
 
 
 @pytest.mark.parametrize("kind", ["h5ad", "10x"])
