@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from .types import Array
 
 SEVERAL = (set, frozenset, list, tuple)
 MISSING = frozenset(("", "na", "nan", "-nan", "n/a", "#n/a", "#na", "<na>", "null", "none"))  # in files of text
+NUMBER = r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?\s*"
 MANY = 20  # labelled samples, from which a label for each of them is suspicious
 
 
@@ -135,6 +137,11 @@ def is_whole(text: str) -> bool:
     return re.fullmatch(r"-?(0|[1-9]\d*)(\.0*)?", text, re.ASCII) is not None
 
 
+def _exactly(text: str) -> Decimal | None:
+    """Return the number that text states, without rounding; None if it states none."""
+    return Decimal(text) if re.fullmatch(NUMBER, text, re.ASCII) else None
+
+
 def check_kinds(labels: Iterable[Any]) -> None:
     """Raise if labels are text and numbers, or text that states one number in two ways; warn of words for missing ones.
 
@@ -152,9 +159,10 @@ def check_kinds(labels: Iterable[Any]) -> None:
             f"expected labels of one sortable kind; got a mixture of text and numbers, {min(texts)!r} and "
             f"{min(numbers)!r}"
         )
-    written: dict[str, str] = {}
-    for text in sorted(text for text in texts if is_whole(text)):
-        first = written.setdefault(text.partition(".")[0], text)
+    written: dict[Decimal, str] = {}
+    for text in sorted(texts):
+        value = _exactly(text)
+        first = text if value is None else written.setdefault(value, text)
         if first != text:
             found = f"{first!r} and {text!r}"
             raise ValueError(f"expected a label to be written in one way; got {found} (make them numbers)")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,8 @@ def read_labels(path: PathLike) -> NDArray[Any]:
     """Read one label per sample from .npy, .npz (one array, or the one called labels or y), or text, one per line.
 
     Lines of text are read as by `labels_of`. The first one is a header if it is a word and all others are whole
-    numbers, or if it is label, labels, group, groups, class or y. Empty lines at the end are ignored.
+    numbers, or if it is label, labels, group, groups, class or y and does not recur. Empty lines at the end are
+    ignored.
 
     Args:
         path: the file.
@@ -36,7 +36,7 @@ def read_labels(path: PathLike) -> NDArray[Any]:
         labels = read_array(path, ("labels", "y"))
         if labels.ndim != 1 or labels.dtype.kind not in "biufUS":
             raise ValueError(f"expected one label per sample in {path}; got {labels.dtype} of shape {labels.shape}")
-        return require_shared(labels.astype(str) if labels.dtype.kind == "S" else labels, path)
+        return require_shared(_decoded(labels, path) if labels.dtype.kind == "S" else labels, path)
     delimiter = {".csv": ",", ".tsv": "\t"}.get(path.suffix.lower())
     lines = [line.strip().strip('"') for line in read_text(path).rstrip().splitlines()]
     if delimiter and any(delimiter in line for line in lines):
@@ -44,7 +44,8 @@ def read_labels(path: PathLike) -> NDArray[Any]:
         raise ValueError(f"expected one label per line in {path}; got several columns, {wide[:50]!r}")
     numbers = [is_whole(line) for line in lines[1:] if not is_missing(line)]
     word = bool(lines) and lines[0][:1].isalpha() and not is_missing(lines[0])
-    if word and (lines[0].lower() in HEADERS or (numbers and all(numbers))):
+    once = bool(lines) and lines[0].lower() not in (line.lower() for line in lines[1:])
+    if word and ((lines[0].lower() in HEADERS and once) or (numbers and all(numbers))):
         lines = lines[1:]
     return labels_of(lines, path)
 
@@ -79,7 +80,7 @@ def labels_of(cells: Sequence[str], path: PathLike) -> NDArray[Any]:
 
 
 def require_shared(labels: NDArray[Any], path: PathLike) -> NDArray[Any]:
-    """Return the labels if some samples share one; raise if each of three or more labelled samples has its own.
+    """Return the labels; raise if three or more labelled samples have as many labels or more between them.
 
     Args:
         labels: one per sample.
@@ -87,10 +88,19 @@ def require_shared(labels: NDArray[Any], path: PathLike) -> NDArray[Any]:
     """
     sets = [some if isinstance(some, list) else [some] for some in labels.tolist() if some is not None and some == some]
     counts = Counter(label for some in sets for label in some)
-    if len(sets) > 2 and max(counts.values()) == 1:
+    if 2 < len(sets) <= len(counts):
         shown = ", ".join(repr(label) for label in list(counts)[:3])
+        several = " (a semicolon separates labels of one sample: leave out all but the labels)"
+        several = several if max(map(len, sets)) > 1 else ""
         raise ValueError(
             f"expected labels that several samples share in {path}; got {len(counts)} labels for {len(sets)} labelled "
-            f"samples ({shown}, …): are these names of samples?"
+            f"samples ({shown}, …): are these names of samples?{several}"
         )
     return labels
+
+
+def _decoded(labels: NDArray[Any], path: PathLike) -> NDArray[Any]:
+    try:
+        return np.char.decode(labels, "utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"expected labels in {path} to be text in UTF-8; got {error}") from None
