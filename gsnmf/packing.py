@@ -17,6 +17,7 @@ from .inference.results import priors_of
 from .model import Data, Exponential, Gamma, GroupSparse, HeldOut, Labels, Names, Priors, Relevance
 from .model.compressed import Compressed, Places, is_sparse
 from .model.indexed import Indexed
+from .soundness import check_factors, check_seconds, check_types, misfit, require_belonging
 
 PARTS: tuple[Any, ...] = (
     *(Gamma, Exponential, GroupSparse, Relevance, Priors, Posterior, LabelledPosterior, LabelPosterior, Labels),
@@ -62,6 +63,8 @@ def pack(
     for value, kind in ((fit, Fit), (priors, Priors), (names, Names)):
         if not isinstance(value, kind):
             raise ValueError(f"expected a {kind.__name__} to save; got {type(value).__name__}")
+    require_belonging(fit, priors, names, data)  # type: ignore[arg-type]  # checked above
+    check_seconds(seconds)
     pixels = None if image_shape is None else pixels_of(image_shape, len(names.feature))
     arrays: dict[str, NDArray[Any]] = {}
     _describe(fit.elbo, "elbo", arrays)
@@ -95,6 +98,7 @@ def unpack(content: bytes, description: dict[str, Any]) -> Saved:
     """
     with np.load(io.BytesIO(content), allow_pickle=False) as stored:
         arrays = {key: stored[key] for key in stored.files}
+    check_types(description)
     given = {field: description[field] for field in ("num_steps", "converged", "message")}
     priors = _build(description["priors"], arrays)
     fit = Fit(
@@ -110,11 +114,10 @@ def unpack(content: bytes, description: dict[str, Any]) -> Saved:
     )
     axes: dict[str, Any] = {axis: np.asarray(n["values"], n["dtype"]) for axis, n in description["names"].items()}
     names = Names(**axes)
-    F, N = len(names.feature), len(names.sample)
-    with np.errstate(over="ignore"):  # only the shapes of the means count here
-        shapes = [np.shape(q.mean) for q in (fit.posterior.T, fit.posterior.V)]
-    if shapes != [(F, shapes[1][0]), (shapes[0][1], N)]:
-        raise ValueError(f"factors of shapes {shapes} for {F} names of features and {N} of samples")
+    check_factors(fit)
+    found = misfit(fit, priors, names)
+    if found is not None:
+        raise ValueError(found)
     data, pixels = _build_data(description.get("observed"), names, arrays), _build(description.get("pixels"), arrays)
     return Saved(fit, priors, names, data, pixels, description.get("seconds"))
 
@@ -245,6 +248,8 @@ def _build_data(described: dict[str, Any] | None, names: Names, arrays: dict[str
         membership = Indexed(membership.astype(np.int32), len(names.group))
         if not ((membership.index >= 0) & (membership.index < len(names.group))).all():
             raise ValueError(f"groups of samples from {membership.index.min()} to {membership.index.max()}")
+    if membership is not None and np.shape(membership) != (len(names.sample), len(names.group)):
+        raise ValueError(f"membership of shape {np.shape(membership)} for {len(names.group)} names of groups")
     return Data(X, membership, names, mask, held_out, labels)
 
 

@@ -18,7 +18,7 @@ from ..model.priors import Priors
 from ..model.problem import Problem
 from ..model.types import Array
 from .draws import Source, batch, default_key, in_batches, source_of
-from .results import other_data
+from .results import other_data, require_own_data
 from .starts import check_key
 
 GATHERED = 2**22  # numbers of the rows of T and V that are gathered at once
@@ -138,6 +138,7 @@ def impute(
     observed = data.data if isinstance(data, Problem) else data
     if not isinstance(observed, Data) or observed.mask is None:
         raise ValueError("expected data with missing entries, NaN in X or as_data(X, mask=...); got none missing")
+    require_own_data(result, data)
     require_fraction("prob", prob)
     whole("num_samples", num_samples, 1)
     key = default_key(key)

@@ -5,14 +5,22 @@ import numpy as np
 import pytest
 
 from gsnmf import GroupSparseNMF, choose_rank
-from gsnmf.inference import cavi, mcmc, svi
-from gsnmf.model import Gamma, GroupSparse, Priors, as_data, default_priors, hide, label_driven
+from gsnmf.inference import Fit, Posterior, cavi, impute, mcmc, svi
+from gsnmf.model import Gamma, GroupSparse, Names, Priors, as_data, default_priors, hide, label_driven
+from gsnmf.model.missing import fingerprint
 from gsnmf.reading import load_data, read_labels, read_matrix
 from gsnmf.saving import load_fit, save_fit
 
 X = np.array([[1.0, 2.0, 0.0], [3.0, 4.0, 5.0]])
 DATA, GROUPED, PRIORS = as_data(X), as_data(X, ["a", "b", "a"]), Priors(Gamma(1.0, 1.0), Gamma(1.0, 1.0))
 KEY = jax.random.key(0)
+
+ONES = Gamma(np.ones((2, 1)), np.ones((2, 1))), Gamma(np.ones((1, 3)), np.ones((1, 3)))
+FITTED = Fit(Posterior(*ONES, None), np.array([-1.0]), 1, False, "", priors=PRIORS, data=fingerprint(DATA))
+LAM = Gamma(np.ones((1, 2)), np.ones((1, 2)))
+GROUPED_FIT = FITTED._replace(posterior=Posterior(*ONES, LAM), priors=Priors(Gamma(1.0, 1.0), GroupSparse(LAM)))
+OTHER = as_data([[9.0, np.nan, 1.0], [1.0, 1.0, 1.0]])
+CHECKSUMS = f"(checksum {fingerprint(OTHER)}, that of the fit {fingerprint(DATA)})"
 
 BAD = [
     (lambda: as_data(None),
@@ -143,6 +151,17 @@ BAD = [
      "expected seed to be a whole number ≥ 0; got -1"),
     (lambda: save_fit("x", None, PRIORS, DATA.names),
      "expected a Fit to save; got NoneType"),
+    (lambda: save_fit("x", FITTED, None, OTHER),
+     f"expected the data of the fit; got other data {CHECKSUMS}"),
+    (lambda: save_fit("x", FITTED, None, Names([0], [0, 1, 2], [])),
+     "expected names or data with the axes of the fit; got factors of shapes [(2, 1), (1, 3)] for 1 names of features "
+     "and 3 of samples"),
+    (lambda: save_fit("x", GROUPED_FIT, None, Names([0, 1], [0, 1, 2], ["a"])),
+     "expected names or data with the axes of the fit; got λ of shape (1, 2) for 1 names of groups"),
+    (lambda: save_fit("x", FITTED, None, DATA, seconds="x"),
+     "expected seconds to be None or a number ≥ 0; got 'x'"),
+    (lambda: impute(FITTED, OTHER),
+     f"expected the data of the fit; got other data {CHECKSUMS}"),
     (lambda: load_fit(3),
      "expected the name of a file; got 3"),
     (lambda: load_fit("no"),

@@ -5,6 +5,7 @@ the message, all of it. {f} stands for the folder of the files.
 """
 
 import gzip
+import hashlib
 import io
 import json
 import re
@@ -100,11 +101,12 @@ def saved(npz=lambda content: content, text=lambda content: content):
     return write
 
 
-def signed(change):
-    """Change the description, and sign it again."""
+def signed(change, made=False):
+    """Change the description, and sign it again; of a new fit unless one was made."""
 
     def edit(path):
-        saved()(path)
+        if not made:
+            saved()(path)
         described = json.loads(path.with_suffix(".json").read_text())
         change(described)
         described["sha256"] = _checksum(path.read_bytes(), described)
@@ -113,6 +115,44 @@ def signed(change):
     return edit
 
 
+def former(change):
+    """Change the description of a fit in format 5, whose checksum is that of the arrays alone."""
+
+    def edit(path):
+        saved()(path)
+        described = json.loads(path.with_suffix(".json").read_text())
+        described.pop("sha256")
+        described |= {"format_version": 5, "sha256_of_npz": hashlib.sha256(path.read_bytes()).hexdigest()}
+        change(described)
+        path.with_suffix(".json").write_text(json.dumps(described))
+
+    return edit
+
+
+def stored(values):
+    """Put other values in the place of T.a, and sign them."""
+
+    def write(path):
+        saved()(path)
+        with np.load(path) as arrays:
+            np.savez(path, **(dict(arrays) | {"posterior.T.a": values}))
+        signed(lambda x: None, made=True)(path)
+
+    return write
+
+
+EDITED = [  # what is edited, how, and what is said
+    ("bound", lambda x: x.update(bound=3),
+     "expected bound to be one of 'augmented', 'collapsed', 'log_joint'; got 3"),
+    ("num_steps", lambda x: x.update(num_steps=None), "expected num_steps to be a whole number ≥ 0; got None"),
+    ("converged", lambda x: x.update(converged="no"), "expected converged to be True or False; got 'no'"),
+    ("message", lambda x: x.update(message=3), "expected message to be text; got 3"),
+    ("seconds", lambda x: x.update(seconds="x"), "expected seconds to be None or a number ≥ 0; got 'x'"),
+    ("data", lambda x: x.update(data="x"), "expected data to be a whole number ≥ 0; got 'x'"),
+    ("names", lambda x: x["names"]["group"].update(values=None),
+     "expected a list of names of the axis group; got None"),
+    ("T.a", lambda x: x["posterior"]["T"].update(a=None), "expected real numbers in T.a; got None"),
+]  # fmt: skip
 ARRAY = lambda values: lambda path: np.save(path, values)  # noqa: E731 (a row of the table calls it)
 LABELLED = ["{f}/x.csv", "--labels", "{f}/y.txt", "--out", "{f}/out"]
 FILES = {"x.csv": X, "y.txt": "a\na\nb\n"}
@@ -245,6 +285,17 @@ BAD = [
     ("one number in two ways among words", {"x.csv": X, "y.txt": "1\n1.0\na\n"},
      ["{f}/x.csv", "--labels", "{f}/y.txt", "--out", "{f}/out"],
      "expected a label to be written in one way; got '1' and '1.0' (make them numbers)"),
+    ("one number with and without a zero", {"x.csv": X, "y.txt": "1\n01\na\n"}, LABELLED,
+     "expected a label to be written in one way; got '01' and '1' (make them numbers)"),
+    ("one number with and without an exponent", {"x.csv": X, "y.txt": "1\n1e0\n1\n"}, LABELLED,
+     "expected a label to be written in one way; got '1' and '1e0' (make them numbers)"),
+    ("names of samples, a semicolon and labels", {"x.csv": X, "y.txt": "s0;a\ns1;b\ns2;a\n"}, LABELLED,
+     "expected labels that several samples share in {f}/y.txt; got 5 labels for 3 labelled samples ('a', 's0', 'b', "
+     "…): are these names of samples? (a semicolon separates labels of one sample: leave out all but the labels)"),
+    ("labels that are not UTF-8", {"x.csv": X, "y.npy": ARRAY(np.array([b"a", b"\xff", b"a"]))},
+     ["{f}/x.csv", "--labels", "{f}/y.npy", "--out", "{f}/out"],
+     "expected labels in {f}/y.npy to be text in UTF-8; got 'utf-8' codec can't decode byte 0xff in position 0: "
+     "invalid start byte"),
     ("labels that are all missing", {"x.csv": X, "y.txt": "null\nNone\n<NA>\n"},
      ["{f}/x.csv", "--labels", "{f}/y.txt", "--out", "{f}/out"],
      "expected one label per line in {f}/y.txt, some of them known; got 3 unlabelled"),
@@ -339,6 +390,19 @@ BAD = [
     ("a description with too few names", {"fit.npz": signed(lambda x: x["names"]["sample"].update(values=[1]))},
      ["report", "{f}/fit.npz"], "expected {f}/fit.json to describe the arrays of fit.npz; got ValueError('factors of "
      "shapes [(2, 1), (1, 3)] for 2 names of features and 1 of samples')"),
+    *((f"a fit edited: {name}", {"fit.npz": signed(change)}, ["report", "{f}/fit.npz"],
+       f"expected {{f}}/fit.json to describe the arrays of fit.npz; got ValueError({said!r})")
+      for name, change, said in EDITED),
+    *((f"{name} of a fit that is {said}", {"fit.npz": stored(values)}, ["report", "{f}/fit.npz"],
+       f"expected {{f}}/fit.json to describe the arrays of fit.npz; got ValueError({message!r})")
+      for name, said, values, message in [
+          ("T.a", "complex", np.ones((2, 1), complex), "expected real numbers in T.a; got complex128"),
+          ("T.a", "negative", -np.ones((2, 1)), "expected T.a to be positive; got -1.0"),
+          ("T.a", "not a number", np.full((2, 1), np.nan), "expected numbers in T.a; got NaN"),
+      ]),
+    ("a fit of an older format, edited", {"fit.npz": former(lambda x: x.update(bound=3))}, ["report", "{f}/fit.npz"],
+     "expected {f}/fit.json to describe the arrays of fit.npz; got ValueError(\"expected bound to be one of "
+     "'augmented', 'collapsed', 'log_joint'; got 3\")"),
     ("a fit without its data", {"fit.npz": saved()}, ["report", "{f}/fit.npz"],
      "expected --data FILE, as {f}/fit.npz was saved without its data; got none"),
     ("data of another shape", FILES | {"fit.npz": saved()}, ["report", "{f}/fit.npz", "--data", "{f}/x.csv"],
