@@ -1,6 +1,6 @@
 """Widths, means and sensitivities of variational fits compared with exact draws, and what they cost.
 
-digits      64×200 digits, K=10: entries of TV, the own proportion and log λ by Gibbs too; bias of CAVI, refined, corrected
+digits      64×200 digits, K=10: entries of TV, the own share and log λ, against Gibbs; bias of CAVI, refined, corrected
 sensitivity derivatives by hyperparameters compared with refits with them moved by ±1 %
 cost        Hessian products and seconds of a statistic's width, in sweeps, on Yale's shape (or Yale, --yale FILE)
 svi         the collapsed bound after refining compared with generic SVI from the same fit
