@@ -1,6 +1,6 @@
 """A tenth, three tenths, half of the labels known: how many of the others are found, and by what.
 
-Beside each other, on samples without a label: the nearest labelled sample (cosine) in the space of a dictionary that
+Compared on samples without a label: the nearest labelled sample (cosine) in the space of a dictionary that
 was learned from the labelled samples alone; scikit-learn's LabelSpreading on pixels; the model's own label posterior,
 in both forms; and `gsnmf.classification.transduction`, with dictionaries of the labelled samples, of all samples, and
 learned again from its own verdicts. Splits are random and stratified, with a label of every class at least.
