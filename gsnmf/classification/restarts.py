@@ -23,7 +23,8 @@ from ..model.forks import require_own_threads
 from ..model.missing import with_nan
 from ..model.priors import canonical
 from ..sets import NamedSets
-from .projection import accuracy, nnls
+from .least_squares import nnls
+from .projection import accuracy
 
 ROUGH = 1e-4  # tolerance of fits that are only compared or judged: the last sweeps hardly matter there
 

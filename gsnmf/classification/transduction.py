@@ -18,7 +18,8 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.semi_supervised import LabelSpreading
 
 from ..model.checks import require_fraction, whole
-from .projection import nnls, unit
+from .least_squares import nnls
+from .projection import unit
 from .representation import imputed
 
 TINY = 1e-12  # squared distance of samples that are the same up to rounding

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaincinv, ndtri
 
-from ..classification.projection import leave_one_out, nnls
+from ..classification.least_squares import nnls
+from ..classification.projection import leave_one_out
 from ..drawing.plots import component_order, mean_by_group
 from ..inference import Fit, in_use
 from ..inference.families import Correlated, LogNormal
