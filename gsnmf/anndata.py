@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from .annotations import PARTS, find_result, known_genes, rebuild, write_result
+from .annotations import GAMMA_PARTS, find_result, known_genes, rebuild, write_result
 from .classification.restarts import draw_seeds
 from .features import top_features_table
 from .inference import Fit, LinearResponse, Posterior, cavi, fold_in
@@ -39,7 +39,7 @@ from .reading.counts import warn_unless_counts
 
 __all__ = ["data_of", "factorize", "project", "top_features"]
 
-NARROW = 1e-6  # scale of Gammas that stand for exact values
+EXACT = 1e-6  # scale of Gammas that stand for exact values
 
 
 def factorize(
@@ -227,9 +227,9 @@ def top_features(
         F, K = np.shape(response.posterior.T.mean)
         wanted = f"{len(known)} genes and {mean.shape[1]} components"
         raise ValueError(f"expected a response of these {wanted}; got one of {F} genes and {K} components")
-    T = Gamma(*(np.asarray(adata.varm[f"{key}_{part}"], float)[known] for part in PARTS))
+    T = Gamma(*(np.asarray(adata.varm[f"{key}_{part}"], float)[known] for part in GAMMA_PARTS))
     V = np.asarray(adata.obsm[f"X_{key}"], float).T
-    narrow = Gamma(V / NARROW, np.full_like(V, NARROW))  # coefficients are stored without their widths
+    narrow = Gamma(V / EXACT, np.full_like(V, EXACT))  # coefficients are stored without their widths
     names = Names(adata.var_names[known], [], [])
     table = top_features_table(response or Posterior(T, narrow, None), names, n, by=by, prob=prob)
     i = table["component"].to_numpy()
@@ -257,11 +257,11 @@ def _read(
     }
     if batch is None:
         return as_data(X, labels, **named), None
-    two = crossed(_listed(labels), _listed(read_obs(adata, batch, what="batch")))
+    two = crossed(_with_none(labels), _with_none(read_obs(adata, batch, what="batch")))
     if len(two.batches) == 1:
         warnings.warn(f"obs[{batch!r}] has one value only: components of this batch serve all cells", stacklevel=3)
     return as_data(X, two.labels, **named, group_names=two.group_names, label_prior=two.label_prior), two
 
 
-def _listed(labels: Any) -> list[Any]:
+def _with_none(labels: Any) -> list[Any]:
     return [None if pd.isna(label) else label for label in labels]

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from .parts import share
+from .parts import bounds_of_part
 
 HEARTBEAT = 30.0  # seconds without a sign of life after which a peer counts as frozen
 PORT_TIMEOUT = 60.0  # seconds for all processes to connect
@@ -186,4 +186,4 @@ def own_samples(num_samples: int) -> slice:
     """Return the samples of this process: contiguous, and about as many as the others'."""
     import jax
 
-    return slice(*share(num_samples, jax.process_index(), jax.process_count()))
+    return slice(*bounds_of_part(num_samples, jax.process_index(), jax.process_count()))

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .classification import parameters
 from .classification.calibration import fit_temperature
-from .classification.choosing import AUTO, candidates, compare
+from .classification.choosing import AUTO, candidates, compare_heads
 from .classification.heads import LEARNED
 from .classification.multilabel import learn_several
 from .classification.pointless import warn_of_pointless
@@ -405,7 +405,7 @@ class GroupSparseNMF(
             return plan._replace(predict_by="nearest")
         if self.predict_by == AUTO or self.predict_by in LEARNED:
             names = candidates(matrix, self.priors) if self.predict_by == AUTO else (self.predict_by,)
-            self._comparison = found = compare(plan, matrix, index, self.classes_, names)
+            self._comparison = found = compare_heads(plan, matrix, index, self.classes_, names)
             self.predictor_scores_, self.predictor_reason_ = found.table, found.reason
             plan = plan._replace(predict_by=found.chosen, weights=found.weights)
         self.predictor_ = plan.predict_by

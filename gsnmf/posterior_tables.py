@@ -9,7 +9,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from .classification.restarts import labelled
+from .classification.restarts import data_with_index
 from .classification.samples import SampleReader
 from .features import top_features_table
 from .inference import Fit, LinearResponse, Posterior, cavi, linear_response
@@ -34,7 +34,7 @@ class PosteriorTables(SampleReader):
             refine: whether to continue the fit with S summed out first (`cavi.refine`), which removes most of its bias.
         """
         check_is_fitted(self)
-        data = labelled(self._new(X), self._index)
+        data = data_with_index(self._new(X), self._index)
         return linear_response(cavi.refine(self._fit, data, **REFINING) if refine else self._fit, data)
 
     def top_features(
@@ -63,7 +63,7 @@ class PosteriorTables(SampleReader):
         """
         check_is_fitted(self)
         result: Any = self._response(X, refine) if isinstance(X, LinearResponse) else self._fit
-        data = labelled(self._new(X), self._index) if not isinstance(X, LinearResponse) else X.problem.data
+        data = data_with_index(self._new(X), self._index) if not isinstance(X, LinearResponse) else X.problem.data
         names: Any = getattr(self, "feature_names_in_", np.arange(self.n_features_in_))
         data = data._replace(names=Names(names, *map(list, (data.names.sample, data.names.group))))
         how: Any = {"by": by, "intervals": intervals, "prob": prob, "refine": refine, "corrected": corrected}

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from .least_squares import as_divisors, nnls, real_matrix
 
 __all__ = [
-    *("COMBINED", "accuracy", "both_cosines", "class_cosines", "combine", "leave_one_out"),
+    *("COMBINED", "accuracy", "both_cosines", "class_cosines", "combine", "nearest_other"),
     *("nearest_cosine", "nnls", "unit", "vote_shares"),
 ]
 
@@ -69,14 +69,14 @@ def nearest_cosine(train_V: ArrayLike, train_labels: ArrayLike, test_V: ArrayLik
     return predicted
 
 
-def leave_one_out(V: ArrayLike, labels: ArrayLike) -> NDArray[Any]:
+def nearest_other(V: ArrayLike, labels: ArrayLike) -> NDArray[Any]:
     """Return the label of each sample's nearest other sample by cosine distance.
 
     Args:
         V: components × samples, two or more.
         labels: one per sample.
 
-    >>> leave_one_out([[1.0, 0.9, 0.0], [0.0, 0.1, 1.0]], ["a", "b", "c"]).tolist()
+    >>> nearest_other([[1.0, 0.9, 0.0], [0.0, 0.1, 1.0]], ["a", "b", "c"]).tolist()
     ['b', 'a', 'b']
     """
     if len(np.asarray(labels)) < 2:

@@ -81,7 +81,7 @@ def transduce(
 
     def verdict(dictionaries: Sequence[ArrayLike], last: bool) -> NDArray[np.float64]:
         graph = affinities(views(X, dictionaries, samples[last]), neighbours[last])
-        return spread(graph, labels, num_classes, alpha)
+        return spread_labels(graph, labels, num_classes, alpha)
 
     shares = verdict(dictionaries, False)
     if refit is not None:
@@ -90,7 +90,7 @@ def transduce(
     return shares
 
 
-def spread(graph: csr_array, labels: NDArray[np.int64], num_classes: int, alpha: float) -> NDArray[np.float64]:
+def spread_labels(graph: csr_array, labels: NDArray[np.int64], num_classes: int, alpha: float) -> NDArray[np.float64]:
     """Return F = α S F + (1 − α) Y, rows divided by their sums, on a graph of affinities.
 
     The arguments are those of `transduce`.

@@ -14,7 +14,7 @@ from .options import PRIOR_OPTIONS, check_files, given, run_options
 
 if TYPE_CHECKING:
     from ..inference import Fit
-    from ..reading import Matrix
+    from ..reading import NamedMatrix
 
 PASSES = 4  # over the samples; docs/scaling.md shows how far they go
 UNUSED = (
@@ -84,7 +84,7 @@ def run_stream(arguments: argparse.Namespace, npz: Path) -> int:
     return 0
 
 
-def _open(arguments: argparse.Namespace) -> tuple[Matrix, Any, list[Any]]:
+def _open(arguments: argparse.Namespace) -> tuple[NamedMatrix, Any, list[Any]]:
     """Return the matrix, opened if its format allows that, the labels of its samples or None, and the groups."""
     from ..inference.stream.batches import read_levels
     from ..streams import LAZY, open_named
@@ -127,12 +127,12 @@ def check_interrupted(npz: Path) -> None:
 
 def labels_in(arguments: argparse.Namespace) -> Any:
     """Return the labels in a file, or in a column of AnnData's obs; None without."""
-    from ..reading import Matrix, read_columns
+    from ..reading import NamedMatrix, read_columns
     from ..streams import read_column
 
     inside = arguments.file.suffix.lower() in (".h5ad", ".zarr")
     column = (lambda name: read_column(arguments.file, name)) if inside else None
-    return read_columns(Matrix(None, None, None, column=column), arguments.file, arguments.labels)
+    return read_columns(NamedMatrix(None, None, None, column=column), arguments.file, arguments.labels)
 
 
 def _run(

@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 
 from .arrays import require_consistent
 from .labels import require_shared
-from .matrix import Matrix, PathLike
+from .matrix import NamedMatrix, PathLike
 from .tenx import describe_genes, find_genes
 
 BLOCK = 64  # consecutive samples read at once from a file
 SUFFIXES = (".h5ad", ".h5", ".hdf5", ".zarr")
 
 
-class Rows:
+class FileRows:
     """Samples that are rows of a file, dense or in compressed rows, as columns; in 10x's layout, genes only.
 
     shape: numbers of features and of samples.
@@ -85,8 +85,8 @@ class Rows:
         return found if self.kept is None else found[self.kept]
 
 
-def open_hdf5(path: Path, key: str | None = None) -> Matrix:
-    """Open a matrix, samples × features, without loading it: its X is a `Rows`.
+def open_hdf5(path: Path, key: str | None = None) -> NamedMatrix:
+    """Open a matrix, samples × features, without loading it: its X is a `FileRows`.
 
     Args:
         path: as in `read_hdf5`.
@@ -94,11 +94,11 @@ def open_hdf5(path: Path, key: str | None = None) -> Matrix:
     """
     group = open_group(path)
     with in_a_sentence(path):
-        rows = Rows(find_matrix(group, key, path), path)
+        rows = FileRows(find_matrix(group, key, path), path)
         return _named(rows, rows, group, path)
 
 
-def read_hdf5(path: Path, *, key: str | None = None) -> Matrix:
+def read_hdf5(path: Path, *, key: str | None = None) -> NamedMatrix:
     """Read a matrix in AnnData's layout, in 10x's, or the only dataset, all samples × features, and turn it.
 
     Args:
@@ -112,20 +112,22 @@ def read_hdf5(path: Path, *, key: str | None = None) -> Matrix:
             parts = tuple(stored[name][:] for name in ("data", "indices", "indptr"))
             X: Any = require_consistent(lambda: scipy.sparse.csc_array(parts, shape=(N, F)), path).T
             return _named(X, None, group, path)
-        rows = Rows(stored)
+        rows = FileRows(stored)
         X = require_consistent(lambda: rows[:, np.arange(rows.shape[1])], path)
         return _named(X, rows, group, path)
 
 
-def _named(X: Any, rows: Rows | None, group: Any, path: Path) -> Matrix:
+def _named(X: Any, rows: FileRows | None, group: Any, path: Path) -> NamedMatrix:
     """Return a matrix with the names that its file has, in AnnData's layout or in 10x's."""
     if rows is not None and rows.names is not None:
         samples = [str(name) for name in _text(rows.stored["barcodes"][:]).tolist()]
-        return Matrix(X, rows.names, samples, describe_genes(rows._stored_features - rows.shape[0]))
+        return NamedMatrix(X, rows.names, samples, describe_genes(rows._stored_features - rows.shape[0]))
     features, samples_or_none = (names_of(group, axis, n) for axis, n in zip(("var", "obs"), X.shape, strict=True))
     nameless = features is None and samples_or_none is None
     how = "no names" if nameless else "names of features from var, of samples from obs"
-    return Matrix(X, features, samples_or_none, f"samples in rows; {how}", lambda column: read_column(path, column))
+    return NamedMatrix(
+        X, features, samples_or_none, f"samples in rows; {how}", lambda column: read_column(path, column)
+    )
 
 
 def open_group(path: Path) -> Any:
