@@ -43,7 +43,7 @@ class Header(NamedTuple):
 
 
 def read_header(path: PathLike, key: str | None = None) -> Header | None:
-    """Return the size of the matrix in a file, read from its header alone; None if the header does not tell.
+    """Return the size of the matrix in a file, read from its header alone; None if unknown.
 
     A header that claims more than the file can hold, or 2³¹ along an axis, tells nothing: the readers refuse it.
 

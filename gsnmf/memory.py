@@ -1,4 +1,4 @@
-"""The way in which X will be read, and the memory that a fit will take: said before work begins."""
+"""Memory plan: how X will be read and how much memory a fit needs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class MemoryPlan(NamedTuple):
     kind: "dense", "sparse", "sharded" or "streamed".
     why: in words.
     needed: bytes, about, of this process.
-    available: bytes that the machine has left; None if it does not tell.
+    available: bytes that the machine has left; None if unknown.
     """
 
     kind: str
@@ -80,7 +80,7 @@ def plan(data: Data, rank: int) -> MemoryPlan:
 
 
 def plan_file(path: PathLike, rank: int = 0, key: str | None = None) -> MemoryPlan | None:
-    """Return how the matrix of a file would be read, from its header alone; None if the header does not tell.
+    """Return how the matrix of a file would be read, from its header alone; None if unknown.
 
     Args:
         path: as `reading.read_matrix` takes it.
@@ -143,7 +143,7 @@ def _bytes_of(tree: object) -> int:
 
 
 def available() -> int | None:
-    """Return the bytes of memory that the machine has left; None if it does not tell."""
+    """Return the bytes of memory that the machine has left; None if unknown."""
     try:
         with open("/proc/meminfo", encoding="ascii") as file:
             return next(1024 * int(line.split()[1]) for line in file if line.startswith("MemAvailable:"))

@@ -78,7 +78,7 @@ def _from_folder(folder: Path, index: int, number: int, key: str | None) -> OwnS
     named = None if any(one is None for one in names) else [name for one in names for name in one or []]
     sparse = {scipy.sparse.issparse(piece.X) for piece in pieces}
     if len(sparse) > 1:
-        raise ValueError(f"expected sparse matrices in all files of {folder}, or in none; got some of both")
+        raise ValueError(f"expected sparse matrices in all files of {folder}, or in none; got sparse and dense ones")
     X = (scipy.sparse.hstack if sparse.pop() else np.hstack)([piece.X for piece in pieces])
     return OwnSamples(NamedMatrix(X, pieces[0].feature_names, named, pieces[0].how), sum(widths[:start]), sum(widths))
 

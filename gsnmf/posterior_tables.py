@@ -27,7 +27,7 @@ class PosteriorTables(SampleReader):
     n_components_: int
 
     def linear_response(self, X: ArrayLike, *, refine: bool = True) -> LinearResponse:
-        """Return an object that answers for widths and sensitivities of functions of the posterior.
+        """Return an object that gives standard deviations, intervals and sensitivities of functions of the posterior.
 
         Args:
             X: the training samples, as they were given to `fit`; others are refused.

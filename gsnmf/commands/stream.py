@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..inference import Fit
     from ..reading import NamedMatrix
 
-PASSES = 4  # over the samples; docs/scaling.md shows how far they go
+PASSES = 4  # over the samples; docs/streams.md shows how far they go
 UNUSED = (
     *("seeds", "strength", "plots", "image_shape", "learn_dictionary", "learn_coefficients"),
     *("max_steps", "tol"),
@@ -46,7 +46,8 @@ def check_stream(arguments: argparse.Namespace) -> None:
         return
     useless = list(given(arguments, *UNUSED))
     if useless:
-        raise ValueError(f"expected no --{useless[0].replace('_', '-')} with --stream, where it has no effect; got it")
+        name = useless[0].replace("_", "-")
+        raise ValueError(f"expected no --{name} with --stream, where it has no effect; got --{name}")
 
 
 def run_stream(arguments: argparse.Namespace, npz: Path) -> int:

@@ -122,7 +122,8 @@ def _check_judges(by: str, evidence: bool, models: Mapping[Any, Sequence[Any]], 
         )
     without = [str(name) for name, some in models.items() if not can_refit(some[0])]
     if by == "loo" and without:
-        raise ValueError(f"expected priors with closed forms for by='loo'; got others for {', '.join(without)}")
+        got = f"priors without closed forms for {', '.join(without)}"
+        raise ValueError(f"expected priors with closed forms for by='loo'; got {got}")
     if evidence:
         require_counts(data)
         for some in models.values():

@@ -35,7 +35,7 @@ FEW = 3  # numbers in sequence that look like names; fewer may be counts
 
 
 class Named(NamedTuple):
-    """Where names are.
+    """Position of the names in a table.
 
     row: whether the first row names the samples.
     column: whether the first column names the features.

@@ -52,7 +52,7 @@ def keep_genes(
         X: features × samples, sparse.
         ids: identifiers, for features without a name.
         names: symbols.
-        kinds: types of features; None if the file does not tell.
+        kinds: types of features; None if unknown.
     """
     kept, named = find_genes(ids, names, kinds)
     return (X, named, 0) if kept is None else (X.tocsr()[kept], named, len(ids) - len(kept))
