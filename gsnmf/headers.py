@@ -12,7 +12,8 @@ import numpy as np
 
 from .reading import PathLike
 from .reading.arrays import SPARSE, read_npy_header
-from .reading.hdf5 import find_matrix, opened, shape_of
+from .reading.containers import opened
+from .reading.hdf5 import find_matrix, shape_of
 from .reading.market import PACKED
 
 NAMES = ("X.npy", "labels.npy", "y.npy")  # arrays that are read of several in an .npz

@@ -22,7 +22,8 @@ from .inference.stream.batches import read_levels
 from .model import Gamma, GroupSparse, Priors, as_data, default_priors
 from .reading import NamedMatrix, PathLike, read_matrix
 from .reading.arrays import open_npy
-from .reading.hdf5 import SUFFIXES, FileRows, open_hdf5, read_column
+from .reading.frames import read_column
+from .reading.hdf5 import SUFFIXES, FileRows, open_hdf5
 
 __all__ = ["LAZY", "FileRows", "open_matrix", "open_named", "read_column", "sampled_priors"]
 

@@ -26,7 +26,7 @@ from gsnmf.inference import cavi
 from gsnmf.inference.sharding import shard
 from gsnmf.model import Gamma, Priors, Relevance, as_data
 from gsnmf.parts import bounds_of_part, read_part
-from gsnmf.reading.hdf5 import in_a_sentence
+from gsnmf.reading.containers import in_a_sentence
 from gsnmf.saving import load_fit
 
 FOLDER = Path(__file__).resolve().parents[2]
