@@ -22,10 +22,12 @@ from ..model.problem import Problem
 from ..model.types import Array
 from .bound import bound, paper_bound, paper_bound_gap
 from .components import warn_of_dead
-from .engine import Schedule, Snapshot, State, anneal, find_fall, plain, run_batch, run_one
+from .convergence import Schedule, find_fall
+from .engine import Snapshot, run_batch, run_one
 from .hyper import Learn, learn, tie
 from .labels.warm_start import Labelling, begins_warm, joined, label_posterior, labelled, labelling, labelling_for
 from .moments import Moments, Transposed
+from .momentum import State, anneal, plain
 from .observations import Observations, form_of, observe
 from .posterior import Fit, Posterior
 from .refinement import refine

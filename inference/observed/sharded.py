@@ -162,6 +162,16 @@ class Sharded:
         """As in `Observed`."""
         return self.parts.base.sum()
 
+    @property
+    def in_place(self) -> bool:
+        """As in `Observed`."""
+        return False
+
+    @property
+    def is_compiled(self) -> bool:
+        """As in `Observed`."""
+        return False
+
     def with_copies(self, copies: int) -> Sharded:
         """Return X with so many rows for each unlabelled sample."""
         layout = replace(self.layout, copies=copies)
