@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 
+from ..model.data import Data
 from ..model.priors import Priors
 from ..model.types import Array
+from .components import warn_of_dead
 from .hyper import Learn, learned_priors
 from .momentum import State
 from .posterior import Fit
@@ -71,3 +75,17 @@ def as_fit(state: State, elbos: list[np.ndarray], now: Array, stop: bool, schedu
         message = f"After {len(elbo)} sweeps the bound still changed by {change:.1e} of itself, above tol={tol:g}."
     priors = learned_priors(schedule.priors, state.priors, schedule.learn)
     return Fit(state.posterior, elbo, len(elbo), converged, message, learned=schedule.learn is not None, priors=priors)
+
+
+def _fell(fit: Fit) -> bool:
+    """Return whether the bound fell by more than rounding."""
+    return find_fall(fit.elbo, np.dtype(fit.posterior.T.a.dtype).itemsize) is not None
+
+
+def warn_of(fits: list[Fit], datas: list[Data], tol: float | None) -> None:
+    """Warn once of fits that did not reach their tolerance or are not finite, and once of unused components."""
+    late = [fit for fit in fits if not (fit.converged if tol is not None else fit.is_finite and not _fell(fit))]
+    if late:
+        count = f"{len(late)} of {len(fits)} fits did not converge. " if len(fits) > 1 else ""
+        warnings.warn(count + late[0].message, ConvergenceWarning, stacklevel=3)
+    warn_of_dead(fits, datas, stacklevel=3)

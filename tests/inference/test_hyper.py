@@ -12,6 +12,7 @@ from scipy import optimize, special
 
 from gsnmf.inference import align, cavi, engine, momentum
 from gsnmf.inference.alignment import permute
+from gsnmf.inference.beginning import with_ties
 from gsnmf.inference.hyper import WHAT, best, relearn, tie
 from gsnmf.inference.observations import observe
 from gsnmf.inference.sweep import moments
@@ -160,7 +161,7 @@ def test_a_dropped_sweep_drops_what_it_learned():
     data = problem(3)[0]
     whole = Problem(data, GROUPED, 4)
     seen, hyper = observe(whole.data), whole.priors
-    state = cavi._with_ties(whole, seen, cavi.init(data, GROUPED, key=KEY, rank=4), LEARN)
+    state = with_ties(whole, seen, cavi.init(data, GROUPED, key=KEY, rank=4), LEARN)
     state, _, _ = engine._begin(state, None, accelerate=True)
     sweep = jax.jit(momentum.accelerated, static_argnums=3)
     state, _ = sweep(seen, hyper, state, LEARN)  # now its factors mean something
