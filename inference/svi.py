@@ -160,7 +160,7 @@ def _check_bounded(problem: Problem) -> None:
 def _check_logarithms(family: str, priors: Priors) -> None:
     """Raise unless NumPyro transforms a prior's support by logarithms, as the log-normal factors here assume."""
     for prior in (priors.dictionary, priors.coefficients, priors.coefficients.hyperprior):
-        if isinstance(prior, Given) and not np.isclose(biject_to(prior.law.support)(-1.0), np.exp(-1.0)):
+        if isinstance(prior, Given) and not np.isclose(biject_to(prior.distribution().support)(-1.0), np.exp(-1.0)):
             raise ValueError(f"expected priors that NumPyro transforms by logarithms for {family!r}; got {prior.name}")
 
 
