@@ -1,6 +1,6 @@
 """What learning hyperparameters costs a sweep, and what it does to bound and 1-NN accuracy on digits.
 
-PYTHONPATH=. python benchmarks/learning.py
+python benchmarks/learning.py
 """
 
 from __future__ import annotations

@@ -88,8 +88,9 @@ def individual(
     C = len(per_group) if num_groups is None and isinstance(per_group, (list, tuple, np.ndarray)) else num_groups
     if rank is not None:
         whole("rank", rank, 1)
-    _require_size(rank or 1, whole("num_groups", C, 1))
-    groups = np.arange(C)
+    num_groups = whole("num_groups", C, 1)
+    _require_size(rank or 1, num_groups)
+    groups = np.arange(num_groups)
     if (per_group is None) == (rank is None):
         raise ValueError(f"expected either per_group or rank; got per_group={per_group}, rank={rank}")
     if rank is not None:

@@ -345,8 +345,8 @@ def test_two_writers_do_not_leave_a_mixed_pair(tmp_path: Path) -> None:
 
 def test_save_refuses_what_it_could_not_load(tmp_path: Path) -> None:
     fit, priors, names = a_fit()
+    dates = np.array(["2020-01-01", "2020-01-02"], "datetime64[D]")
     with pytest.raises(ValueError, match="expected group names that are numbers or text; got dtype datetime64"):
-        dates = np.array(["2020-01-01", "2020-01-02"], "datetime64[D]")
         save_fit(tmp_path / "fit", fit, priors, Names(names.feature, names.sample, dates))
     with pytest.raises(ValueError, match="expected real numbers in elbo"):
         save_fit(tmp_path / "fit", fit._replace(elbo=np.array([1j])), priors, names)
