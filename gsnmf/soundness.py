@@ -56,7 +56,7 @@ def check_types(description: dict[str, Any]) -> None:
         require_flag(name, description.get(name, False))
     for name in ("data", "labels"):
         if description.get(name) is not None:
-            whole(name, description[name], 0)
+            whole(name, description[name], 0, most=2**64)
     if not isinstance(description["message"], str):
         raise ValueError(f"expected message to be text; got {description['message']!r}")
     if description.get("bound", BOUNDS[0]) not in BOUNDS:

@@ -20,7 +20,18 @@ from ..model.problem import Problem
 from ..model.types import Array
 from .alignment import align_draws, blocks
 from .arviz_compat import gather
-from .draws import AXIS, all_draws, batch, cut_batches, default_key, held_draws, is_chains, sampler_stats, source_of
+from .draws import (
+    AXIS,
+    Source,
+    all_draws,
+    batch,
+    cut_batches,
+    default_key,
+    held_draws,
+    is_chains,
+    sampler_stats,
+    source_of,
+)
 from .labels.readout import with_drawn_labels
 from .linear_response import linear_response
 from .pointwise import integrated_likelihood, require_integrable
@@ -39,6 +50,7 @@ NUM_INTEGRATION = 256  # draws of v for each integrated likelihood
 ALIGN = ("chain", "draw", None)
 WIDTHS = ("mean_field", "linear_response", "corrected")
 NUMBERS = 2**29  # at most in the groups of the size of X: some gigabytes
+DRAWN = 2**32  # at most of T and V in all draws
 
 
 def to_arviz(
@@ -108,6 +120,7 @@ def to_arviz(
     data = source.problem.data if isinstance(data, Problem) else data  # in the precision of the user
     if log_likelihood is not None or posterior_predictive:
         require_dense(data, "to_arviz with a log_likelihood or posterior_predictive")
+    _check_draws(source)
     _check_size(source.num * source.problem.size * ((log_likelihood == "entry") + posterior_predictive))
     if log_likelihood == "integrated":
         require_integrable(source.problem.priors.coefficients)
@@ -162,6 +175,13 @@ def _check_choices(result: Any, log_likelihood: Any, align: Any, widths: Any) ->
     if widths not in WIDTHS or (widths != "mean_field" and held_draws(result) is not None):
         got = repr(widths) if widths not in WIDTHS else f"{widths!r} for draws, whose widths are their own"
         raise ValueError(f"expected widths among {WIDTHS}; got {got}")
+
+
+def _check_draws(source: Source) -> None:
+    """Raise if draws of T and V are too many to hold, before they are made."""
+    numbers = source.num * sum(source.problem.data.matrix.shape) * source.problem.rank
+    if source.q is not None and numbers > DRAWN:
+        raise ValueError(f"expected at most {DRAWN:.1e} numbers of T and V in all draws; got {numbers:.1e}: take fewer")
 
 
 def _check_size(numbers: int) -> None:

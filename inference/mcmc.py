@@ -11,10 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro import handlers
 from numpyro.infer import MCMC, NUTS
+from numpyro.infer.hmc import HMCState
 from numpyro.infer.mcmc import MCMCKernel
 from numpyro.infer.util import unconstrain_fn
 
-from ..model.checks import whole
+from ..model.checks import require_fraction, whole
 from ..model.compressed import require_dense
 from ..model.conjugacy import require_closed_forms
 from ..model.data import Data
@@ -51,7 +52,7 @@ def run_nuts(
     chain_method: str = "vectorized",
     dense_mass: bool = False,
     target_accept_prob: float = 0.8,
-    max_tree_depth: int = 10,
+    max_tree_depth: int | tuple[int, int] = 10,
     extra_fields: Sequence[str] = (),
     keep: Keep | None = None,
 ) -> MCMC:
@@ -76,7 +77,7 @@ def run_nuts(
             for each chain.
         dense_mass: whether the mass matrix is full; it has (FK + KN + KC)² entries (KC is the size of λ).
         target_accept_prob: the acceptance rate to which the step size adapts; larger for smaller steps.
-        max_tree_depth: a trajectory has at most 2 to this power steps.
+        max_tree_depth: a trajectory has at most 2 to this power steps; a pair for warm-up and afterwards.
         extra_fields: fields of NumPyro's `HMCState` to record, such as "potential_energy".
         keep: the sites of which draws are stored, such as ["lam"], or functions of the sites of one draw by name, such
             as {"total": lambda z: (z["T"] @ z["V"]).sum()}, so that memory need not grow with the size of T or V
@@ -96,6 +97,7 @@ def run_nuts(
     (1, 20, 2, 1)
     """
     options = _options(num_warmup, num_samples, num_chains, thinning, chain_method, progress_bar)
+    _check_nuts(dense_mass, target_accept_prob, max_tree_depth, extra_fields)
     beginning = _begin(data, priors, key, rank, start, init, num_chains)
     problem = beginning.problem
     require_dense(problem.data, "NUTS")
@@ -256,6 +258,26 @@ def _run(
     z = begin.z if options["num_chains"] > 1 else begin.one
     mcmc.run(begin.key, begin.problem, init_params=z, extra_fields=tuple(extra_fields))  # type: ignore[no-untyped-call]
     return mcmc
+
+
+def _check_nuts(dense_mass: Any, target_accept_prob: Any, max_tree_depth: Any, extra_fields: Any) -> None:
+    """Raise for options of NUTS that NumPyro would refuse late, or not at all."""
+    require_fraction("target_accept_prob", target_accept_prob)
+    both = max_tree_depth if isinstance(max_tree_depth, (list, tuple)) else (max_tree_depth,) * 2
+    if len(both) != 2:
+        raise ValueError(
+            f"expected max_tree_depth to be a whole number, or two, during warm-up and after; got {max_tree_depth!r}"
+        )
+    for depth in both:
+        whole("max_tree_depth", depth, 1)
+    if not isinstance(dense_mass, (bool, np.bool, list)):
+        raise ValueError(f"expected dense_mass to be True, False, or a list of tuples of sites; got {dense_mass!r}")
+    if isinstance(extra_fields, str) or not isinstance(extra_fields, (list, tuple)):
+        raise ValueError(f"expected extra_fields to be a sequence of names; got {extra_fields!r}")
+    for name in extra_fields:
+        first = name.partition(".")[0] if isinstance(name, str) else name
+        if first not in HMCState._fields:
+            raise ValueError(f"expected extra_fields to be some of {', '.join(HMCState._fields)}; got {name!r}")
 
 
 def _options(

@@ -10,15 +10,19 @@ import numpy as np
 
 from .types import Array
 
+MOST = 2**31 - 1  # what 32 bits hold, as JAX counts
 
-def whole(name: str, value: Any, least: int) -> int:
-    """Return the value if it is a whole number ≥ least, else raise.
+
+def whole(name: str, value: Any, least: int, most: int = MOST) -> int:
+    """Return the value if it is a whole number ≥ least, and not above most, else raise.
 
     >>> whole("rank", 3, 1)
     3
     """
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
         raise ValueError(f"expected {name} to be a whole number ≥ {least}; got {value!r}")
+    if value > most:
+        raise ValueError(f"expected {name} to be at most {most}; got {value}")
     return int(value)
 
 

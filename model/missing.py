@@ -68,7 +68,7 @@ def hide(data: Data, share: float = 0.1, *, seed: int = 0) -> Data:
     if not hasattr(data, "held_out"):
         raise ValueError(f"expected Data, as made by as_data(X, groups); got {type(data).__name__}")
     require_fraction("share", share)
-    rng = np.random.default_rng(whole("seed", seed, 0))
+    rng = np.random.default_rng(whole("seed", seed, 0, most=2**64))
     if is_sparse(data):
         feature, sample = (_drawn if data.X.size > MOST else _chosen)(data, share, rng)
         hidden = _hidden(data.mask, feature, sample, data.X.shape)

@@ -206,6 +206,9 @@ def _of_one_plan(every: list[dict[str, Any]], dataset: str) -> list[dict[str, An
     from ..experiments.results import IDENTITY
 
     rows = [row for row in every if row["dataset"] == dataset and row["method"] == "nmf_gs" and not row["validation"]]
+    without = [name for row in rows for name in ("large", "rank") if name not in row["settings"]]
+    if without:
+        raise ValueError(f"expected results of nmf_gs on {dataset} with a setting {without[0]}; got none")
     plans = [
         {name: row[name] for name in IDENTITY if name not in VARIED}
         | {name: value for name, value in row["settings"].items() if name not in ("small", "large")}

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ..inference import Fit, cavi
 from ..inference.results import match, other_data, problem_of
 from ..model import Data, Gamma, Problem
+from ..model.checks import require_flag
 from ..model.compressed import is_sparse
 from ..model.conjugacy import require_closed_forms
 from .summary import RANKED
@@ -170,4 +171,24 @@ def check_test(test: Any, labels: Any, data: Data) -> Trial | None:
     wanted = (data.num_samples,), (data.num_features, len(new_labels))
     if (known.shape, new.shape) != wanted:
         raise ValueError(f"expected labels and new X of shapes {wanted}; got {known.shape} and {new.shape}")
+    _check_new(new)
+    unknown = sorted(set(new_labels.tolist()) - set(known.tolist()), key=str)
+    if unknown:
+        raise ValueError(f"expected labels of new samples among those of the fitted ones; got {unknown[0]!r} as well")
     return Trial(known, new, new_labels)
+
+
+def _check_new(X: Any) -> None:
+    """Raise unless new samples are finite, nonnegative numbers; NaN is a missing one."""
+    values = X.data if scipy.sparse.issparse(X) else X
+    if values.dtype.kind not in "biuf" or not ((values >= 0) & (values < np.inf) | np.isnan(values)).all():
+        raise ValueError(
+            f"expected new X to be nonnegative and finite; got {np.array2string(np.asarray(values), threshold=6)}"
+        )
+
+
+def check_flags(loo: Any, printed: Any, evidence: Any) -> None:
+    """Raise unless what to compute is said by True or False; loo may be None, which leaves the choice to `compare`."""
+    for name, value in (("loo", loo), ("printed", printed), ("evidence", evidence)):
+        if not (value is None and name == "loo"):
+            require_flag(name, value)

@@ -28,7 +28,7 @@ from ..model.checks import whole
 from ..model.conjugacy import require_closed_forms
 from ..model.missing import with_nan
 from ..model.problem import require_counts
-from .checks import Candidate, Trial, can_refit, check_by, check_model, check_test, has_held_out, named
+from .checks import Candidate, Trial, can_refit, check_by, check_flags, check_model, check_test, has_held_out, named
 from .summary import RANKED, Comparison, arranged, remarks
 
 MOST = 400  # draws for LOO, which needs fewer than bounds
@@ -80,6 +80,7 @@ def compare(
     key = jax.random.key(0) if key is None else key
     check_key(key)
     whole("num_samples", num_samples, 25)
+    check_flags(loo, printed, evidence)
     check_by(by, data, loo)
     trial = check_test(test, labels, data)
     given = named(fits)

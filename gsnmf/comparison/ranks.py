@@ -119,7 +119,7 @@ def choose_rank(
     """
     data = data if isinstance(data, Data) else as_data(data)
     ranks = _check_ranks(ranks)
-    whole("seed", seed, 0)
+    whole("seed", seed, 0, most=2**64)
     _check(priors, stability, {"num_splits": num_splits, "restarts": restarts, "num_samples": num_samples})
     check_lam_start(lam_start)
     check_method(init)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,25 @@ def record(path: Path, about: Mapping[str, Any]) -> None:
 
 
 def _is_result(row: dict[str, Any]) -> bool:
-    return "command" in row or row.keys() >= set(IDENTITY)
+    """Return whether a row is a command, or a fold with settings and counts of the types that figures read."""
+    if "command" in row:
+        return True
+    if not row.keys() >= {*IDENTITY, "size"} or not isinstance(row["settings"], dict):
+        return False
+    if not _is_count(row["size"]) or row["size"] == 0 or not _is_number(row["settings"].get("large", 0)):
+        return False
+    if row["validation"]:
+        return _is_count(row.get("chosen"))
+    correct = row.get("correct")
+    return isinstance(correct, list) and len(correct) > 0 and all(map(_is_count, correct))
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def identity(row: Mapping[str, Any]) -> str:

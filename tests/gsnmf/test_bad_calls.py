@@ -3,9 +3,10 @@
 import jax
 import numpy as np
 import pytest
+from numpyro.infer.hmc import HMCState
 
-from gsnmf import GroupSparseNMF, choose_rank
-from gsnmf.inference import Fit, Posterior, cavi, impute, mcmc, svi
+from gsnmf import GroupSparseNMF, choose_rank, compare
+from gsnmf.inference import Fit, Posterior, cavi, impute, mcmc, svi, to_arviz
 from gsnmf.model import Gamma, GroupSparse, Names, Priors, as_data, default_priors, hide, label_driven
 from gsnmf.model.missing import fingerprint
 from gsnmf.reading import load_data, read_labels, read_matrix
@@ -75,6 +76,14 @@ BAD = [
      "expected Priors(dictionary=Gamma(...), coefficients=...); got None"),
     (lambda: cavi.run(DATA, PRIORS, key=KEY, rank=1, max_steps=0),
      "expected max_steps to be a whole number ≥ 1; got 0"),
+    (lambda: cavi.run(DATA, PRIORS, key=KEY, rank=1, max_steps=99999999999),
+     "expected max_steps to be at most 2147483647; got 99999999999"),
+    (lambda: cavi.run(DATA, PRIORS, key=KEY, rank=10**12),
+     "expected rank to be at most 2147483647; got 1000000000000"),
+    (lambda: to_arviz(FITTED, DATA, num_samples=10**12),
+     "expected num_samples to be at most 2147483647; got 1000000000000"),
+    (lambda: to_arviz(FITTED, DATA, num_samples=2 * 10**9),
+     "expected at most 4.3e+09 numbers of T and V in all draws; got 1.0e+10: take fewer"),
     (lambda: cavi.run(DATA, PRIORS, key=KEY, rank=1, tol="small"),
      "expected tol to be None or a number ≥ 0; got 'small'"),
     (lambda: cavi.run(DATA, PRIORS, key=KEY, rank=1, init="nndsvd"),
@@ -139,6 +148,28 @@ BAD = [
      "expected transform_by to be one of 'auto', 'nnls', 'posterior'; got 'x'"),
     (lambda: GroupSparseNMF(calibrate="x").fit(X.T, ["a", "b", "a"]),
      "expected calibrate to be 'training', None, or a number of folds from 2; got 'x'"),
+    (lambda: compare([FITTED], DATA, evidence="no"),
+     "expected evidence to be True or False; got 'no'"),
+    (lambda: compare([FITTED], DATA, loo="x"),
+     "expected loo to be True or False; got 'x'"),
+    (lambda: compare([FITTED], DATA, printed="x"),
+     "expected printed to be True or False; got 'x'"),
+    (lambda: compare([FITTED], GROUPED, loo=False, test=(-X, ["a", "b", "a"])),
+     "expected new X to be nonnegative and finite; got [[-1. -2. -0.]\n [-3. -4. -5.]]"),
+    (lambda: compare([FITTED], GROUPED, loo=False, test=(X, ["a", "b", "c"])),
+     "expected labels of new samples among those of the fitted ones; got 'c' as well"),
+    (lambda: compare([FITTED], GROUPED, loo=False, test=(X, ["a", "b"])),
+     "expected labels and new X of shapes ((3,), (2, 2)); got (3,) and (2, 3)"),
+    (lambda: mcmc.run_nuts(DATA, PRIORS, key=KEY, rank=1, target_accept_prob=2),
+     "expected target_accept_prob between 0 and 1; got 2"),
+    (lambda: mcmc.run_nuts(DATA, PRIORS, key=KEY, rank=1, max_tree_depth=0),
+     "expected max_tree_depth to be a whole number ≥ 1; got 0"),
+    (lambda: mcmc.run_nuts(DATA, PRIORS, key=KEY, rank=1, max_tree_depth=(1, 2, 3)),
+     "expected max_tree_depth to be a whole number, or two, during warm-up and after; got (1, 2, 3)"),
+    (lambda: mcmc.run_nuts(DATA, PRIORS, key=KEY, rank=1, dense_mass="no"),
+     "expected dense_mass to be True, False, or a list of tuples of sites; got 'no'"),
+    (lambda: mcmc.run_nuts(DATA, PRIORS, key=KEY, rank=1, extra_fields=["speed"]),
+     f"expected extra_fields to be some of {', '.join(HMCState._fields)}; got 'speed'"),
     (lambda: choose_rank(X, []),
      "expected ranks to be a sequence of whole numbers; got []"),
     (lambda: choose_rank(X, "2"),

@@ -17,6 +17,7 @@ import pytest
 
 from gsnmf import __version__
 from gsnmf.cli import main
+from gsnmf.experiments.results import IDENTITY
 from gsnmf.inference import Fit, Posterior
 from gsnmf.model import Gamma, Names, Priors
 from gsnmf.saving import _checksum, save_fit
@@ -113,6 +114,12 @@ def signed(change, made=False):
         path.with_suffix(".json").write_text(json.dumps(described))
 
     return edit
+
+
+def result(change):
+    """Return a line of results, changed."""
+    row = dict.fromkeys(IDENTITY, 0) | {"dataset": "digits", "method": "nmf_gs", "validation": False}
+    return json.dumps(row | {"settings": {"large": 2.0, "rank": 3}, "size": 10, "correct": [3]} | change)
 
 
 def former(change):
@@ -453,6 +460,8 @@ BAD = [
      f"argument --seed: {SEED} '4294967296' (see gsnmf fit --help)"),
     ("a tolerance that is not a number", FILES, ["{f}/x.csv", *FIT, "--tol", "nan"],
      "expected tol to be None or a number ≥ 0; got nan"),
+    ("more sweeps than are counted", FILES, ["{f}/x.csv", *FIT, "--max-steps", "99999999999"],
+     "expected max_steps to be at most 2147483647; got 99999999999"),
     ("no sweep", FILES, ["{f}/x.csv", *FIT, "--max-steps", "0"], "expected max_steps to be a whole number ≥ 1; got 0"),
     ("no period", FILES, ["{f}/x.csv", *FIT, "--checkpoint-every", "nan"],
      "expected --checkpoint-every to be a number of seconds; got nan"),
@@ -534,6 +543,20 @@ BAD = [
     ("a sweep that is another's", {"a.jsonl": "dear diary\n"},
      ["figures", "digits", "--sweep", "{f}/a.jsonl", "--out", "{f}"],
      "expected {f}/a.jsonl to hold results of `gsnmf reproduce` or `gsnmf sweep`; got the line b'dear diary'"),
+    *((f"a result with {name}", {"a.jsonl": result(change)},
+       ["figures", "digits", "--sweep", "{f}/a.jsonl", "--out", "{f}"],
+       "expected {f}/a.jsonl to hold results of `gsnmf reproduce` or `gsnmf sweep`; got the line "
+       f"{result(change).encode()[:50]!r}".replace("{", "{{").replace("}", "}}").replace("{{f}}", "{f}"))
+      for name, change in [
+          ("settings that are text", {"settings": "x"}),
+          ("a shape that is text", {"settings": {"large": "x", "rank": 3}}),
+          ("nothing correct", {"correct": []}),
+          ("text that is correct", {"correct": ["x"]}),
+          ("no samples", {"size": 0}),
+      ]),
+    ("a result without a shape", {"a.jsonl": result({"settings": {"rank": 3}})},
+     ["figures", "digits", "--sweep", "{f}/a.jsonl", "--out", "{f}"],
+     "expected results of nmf_gs on digits with a setting large; got none"),
     ("no command", {}, [""], "argument COMMAND: invalid choice: '' (choose from 'demo', 'fit', 'report', 'choose', "
      "'crosscheck', 'reproduce', 'sweep', 'figures') (see gsnmf --help)"),
 ]  # fmt: skip
