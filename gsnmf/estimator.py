@@ -18,7 +18,7 @@ from .classification.calibration import fit_temperature
 from .classification.choosing import AUTO, candidates, compare_heads
 from .classification.heads import LEARNED
 from .classification.multilabel import learn_several
-from .classification.pointless import warn_of_pointless
+from .classification.pointless import undecided, warn_of_pointless
 from .classification.prediction import (
     LearningPlan,
     calibrated,
@@ -391,7 +391,7 @@ class GroupSparseNMF(
             )
         samples = self._new(X)
         parameters.check_class_posterior(self.priors_, self._head)
-        return class_scores(self._memory, self._head, samples)
+        return undecided(class_scores(self._memory, self._head, samples), samples, self._head)
 
     @property
     def _head(self) -> str:

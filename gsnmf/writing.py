@@ -28,8 +28,7 @@ def write_whole(contents: Mapping[Path, bytes]) -> None:
     Args:
         contents: the bytes of each file; the folder exists.
     """
-    mine = f"{HOST}.{os.getpid()}.{threading.get_ident()}"
-    temporary = {file: file.with_name(f".{file.name}.{mine}.tmp") for file in contents}
+    temporary = {file: temporary_of(file) for file in contents}
     first = next(iter(contents))
     try:
         for file, content in contents.items():
@@ -47,6 +46,11 @@ def write_whole(contents: Mapping[Path, bytes]) -> None:
         if temporary[first].exists():  # nothing was replaced
             for file in temporary.values():
                 file.unlink(missing_ok=True)
+
+
+def temporary_of(file: Path) -> Path:
+    """Return the name under which this thread writes a file before it appears."""
+    return file.with_name(f".{file.name}.{HOST}.{os.getpid()}.{threading.get_ident()}.tmp")
 
 
 def _clear(file: Path) -> None:

@@ -1,4 +1,4 @@
-"""A warning of fits that explain nothing, or that predict one class for everything."""
+"""Warnings of fits that explain nothing or predict one class for everything, and of samples without counts."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ..inference.warning import DeadComponentsWarning
 from .prediction import Memory, class_scores
 
+BY_COSINES = ("nearest", "vote", "cosine", "blend")
 LIVE = 0.5  # proportion of components in use below which a fit is suspect
 LEAST = 0.5  # proportion of the counts in X that a dictionary should explain
 EARLY = 10  # sweeps below which no warning is given
@@ -31,6 +32,27 @@ def warn_of_pointless(model: Any, memory: Memory, X: Any, y: NDArray[Any] | None
     found = _symptom(model, memory, X, y)
     if found:
         warnings.warn(f"{found} {_advice(model, X)}", DeadComponentsWarning, stacklevel=3)
+
+
+def undecided(scores: NDArray[np.float64], samples: Any, predict_by: str) -> NDArray[np.float64]:
+    """Return scores, equal for all classes where a sample has no observed count; warn once of these samples.
+
+    Args:
+        scores: samples × classes.
+        samples: features × samples.
+        predict_by: as in the estimator; only heads that compare coefficients are concerned.
+    """
+    if predict_by not in BY_COSINES:
+        return scores
+    totals = samples.sum(axis=0) if scipy.sparse.issparse(samples) else np.nansum(samples, axis=0)
+    empty = np.ravel(totals) == 0
+    if not empty.any():
+        return scores
+    warnings.warn(
+        f"{empty.sum()} of {len(empty)} samples have no observed count: all classes are equally probable for them.",
+        stacklevel=4,
+    )
+    return np.where(empty[:, None], 0.0, scores)
 
 
 def _symptom(model: Any, memory: Memory, X: Any, y: NDArray[Any] | None) -> str | None:

@@ -169,7 +169,7 @@ def shares_of(scores: NDArray[np.float64], predict_by: str) -> NDArray[np.float6
         odds: NDArray[np.float64] = softmax(scores, axis=1)
         return odds
     if predict_by == "nearest":
-        scores = np.eye(scores.shape[1])[scores.argmax(axis=1)]
+        scores = np.eye(scores.shape[1])[scores.argmax(axis=1)] * scores.any(axis=1, keepdims=True)
     scores = np.where(scores.any(axis=1, keepdims=True), scores, 1.0)  # a sample of zeros is equally near to all
     shares: NDArray[np.float64] = scores / scores.sum(axis=1, keepdims=True)
     return shares

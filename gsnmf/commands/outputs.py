@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import zipfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from ..writing import temporary_of
+
 PAGE = b"\xc2\xb7 gsnmf</title>"  # the end of the title of every report
 TABLES = (b"rank,score,error,", b"algorithm,invariant,mean,")  # the columns of `gsnmf choose` and `gsnmf crosscheck`
 CROSSCHECK = {"about", "reference", "invariants", "diagnostics", "summary", "sentences"}  # keys of crosscheck.json
 SVG = re.compile(rb"<dc:creator>\s*<cc:Agent>\s*<dc:title>gsnmf</dc:title>")
+LONGEST = 255  # bytes of a name of a file, on all common systems
 HEAD = 1 << 20  # bytes of a file that are looked at
 
 
@@ -22,7 +26,7 @@ def add_force(parser: argparse.ArgumentParser) -> None:
 
 
 def check_outputs(files: Iterable[Path], inputs: Iterable[Path | None], force: bool) -> None:
-    """Raise before a command would replace its own input, or a file that gsnmf did not write.
+    """Raise before a command would replace its own input, a folder, or a file that gsnmf did not write.
 
     Args:
         files: that will be written.
@@ -30,13 +34,18 @@ def check_outputs(files: Iterable[Path], inputs: Iterable[Path | None], force: b
         force: whether files by others may be replaced; inputs never are.
     """
     files = list(files)
+    for file in files:
+        if len(os.fsencode(temporary_of(file).name)) > LONGEST:
+            raise ValueError(f"expected a shorter name of a file to write; got one of {len(file.name)} characters")
+        if file.is_dir():
+            raise ValueError(f"expected a file to write; got the folder {file}")
     read = {path.resolve(): path for path in inputs if path is not None}
     for file in files:
         for path in (file.resolve(), *file.resolve().parents):
             if path in read and (path == file.resolve() or path.is_file()):
                 raise ValueError(f"expected --out to name a file other than the input; got {read[path]} for both")
     for file in files:
-        if file.exists() and not file.is_dir() and not force and not is_own(file):
+        if file.exists() and not force and not is_own(file):
             remedy = "choose another --out" if file.suffix == ".jsonl" else "--force replaces it"  # lines are appended
             expected = "expected a new file to write, or one that gsnmf wrote"
             raise ValueError(f"{expected}; got {file}, which exists and was not written by gsnmf ({remedy})")

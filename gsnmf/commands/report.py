@@ -76,6 +76,8 @@ def _report(arguments: argparse.Namespace) -> int:
         raise ValueError(f"expected --out to name a file other than the fit's own files; got {out}")
     check_folder(out.parent)
     check_outputs([out], (arguments.data, arguments.labels, arguments.image_mask, npz, text), arguments.force)
+    if out.suffix.lower() != ".html":  # by which it is recognised the next time
+        raise ValueError(f"expected --out to end in .html; got {out}")
     saved = load_fit(arguments.fit)
     data = _data(arguments, saved)
     shape = _shape(arguments, saved)

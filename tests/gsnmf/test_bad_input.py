@@ -319,6 +319,13 @@ BAD = [
      "expected no --header with --distributed, which reads X; got --header"),
     ("--header with a stream", {"x.csv": X}, ["{f}/x.csv", *FIT, "--stream", "--header", "no"],
      "expected no --header with --stream, where it has no effect; got --header"),
+    # Files that cannot be written
+    ("a fit where a folder is", {"x.csv": X, "out.json/a": "1"}, ["{f}/x.csv", *FIT],
+     "expected a file to write; got the folder {f}/out.json"),
+    ("a name that is too long", {"x.csv": X}, ["{f}/x.csv", "--rank", "1", "--out", f"{{f}}/{'a' * 250}"],
+     "expected a shorter name of a file to write; got one of 254 characters"),
+    ("a page that is not .html", {"fit.npz": saved()}, ["report", "{f}/fit.npz", "--out", "{f}/r.txt"],
+     "expected --out to end in .html; got {f}/r.txt"),
     # Files of others
     ("a fit over its input", {"x.npz": lambda path: np.savez(path, X=np.ones((2, 2)))},
      ["{f}/x.npz", "--rank", "1", "--out", "{f}/x", "--force"],
@@ -589,6 +596,7 @@ def contents(folder):
 
 
 def write(path, content):
+    path.parent.mkdir(exist_ok=True)
     if callable(content):
         content(path)
     else:

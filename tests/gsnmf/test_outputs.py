@@ -71,7 +71,9 @@ def test_files_of_others_are_not_taken_for_own(tmp_path):
     (tmp_path / "c.json").write_text(json.dumps({"about": 1, "summary": 2}))
     assert not is_own(tmp_path / "c.json")
     (tmp_path / "folder.png").mkdir()
-    check_outputs([tmp_path / "folder.png"], (), False)  # where it would be written says so
+    for force in (False, True):
+        with pytest.raises(ValueError, match="expected a file to write; got the folder"):
+            check_outputs([tmp_path / "folder.png"], (), force)
 
 
 def test_pictures_are_the_same_bytes_every_time(tmp_path):

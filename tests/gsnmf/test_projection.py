@@ -11,6 +11,8 @@ import scipy.optimize
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from gsnmf.classification import least_squares
+from gsnmf.classification.pointless import undecided
+from gsnmf.classification.prediction import calibrated, shares_of
 from gsnmf.classification.projection import (
     accuracy,
     both_cosines,
@@ -237,3 +239,15 @@ def test_no_sample_is_its_own_neighbour() -> None:
         np.testing.assert_allclose(row[np.isin(["a", "b", "c"], classes)], cosines[0])
     assert found[2, 2] == 0  # the only one of its class
     np.testing.assert_array_equal(both_cosines(V, labels, V[:, chosen], chosen)[0], found)
+
+
+@pytest.mark.parametrize("predict_by", ["nearest", "vote", "cosine", "blend"])
+def test_samples_without_counts_are_equally_near_to_all_classes(predict_by: str) -> None:
+    samples, scores = np.array([[0.0, np.nan, 1.0], [0.0, np.nan, 2.0]]), np.array([[0.0, 0.1], [0.2, 0.7], [0.2, 0.7]])
+    with pytest.warns(UserWarning, match="^2 of 3 samples have no observed count: all classes are equally probable"):
+        found = undecided(scores, samples, predict_by)
+    np.testing.assert_array_equal(shares_of(found, predict_by)[:2], np.full((2, 2), 0.5))
+    np.testing.assert_allclose(calibrated(found, predict_by, 0.1)[:2], np.full((2, 2), 0.5))
+    np.testing.assert_array_equal(found[2], scores[2])
+    np.testing.assert_array_equal(undecided(scores[2:], samples[:, 2:], predict_by), scores[2:])
+    assert undecided(scores, samples, "model") is scores
