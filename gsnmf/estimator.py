@@ -36,6 +36,7 @@ from .inference import Fit, cavi, in_use
 from .inference.defaults import ACCELERATE, INIT, LAM_START, MAX_STEPS, TOL
 from .inference.results import divergence
 from .model import Priors, as_data
+from .model.checks import whole
 from .model.defaults import A_T, B_T, PER_GROUP, PRIOR, SCALE
 from .model.seeds import STRENGTH
 from .posterior_tables import PosteriorTables
@@ -286,6 +287,8 @@ class GroupSparseNMF(
         recipe = Recipe(*(getattr(self, name) for name in Recipe._fields))
         parameters.check_recipe(recipe)
         parameters.check_choices(self)
+        if self.total_samples is not None:
+            whole("total_samples", self.total_samples, 1)
         last = getattr(self, "_fit", None)
         matrix, index = self._read_batch(X, y, classes, first=last is None)
         number = len(getattr(self, "classes_", []))

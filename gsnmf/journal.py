@@ -21,6 +21,7 @@ from . import __version__
 from .model import Data
 from .model.missing import marks_of
 from .reading import PathLike
+from .reading.matrix import as_path
 from .writing import locked, named
 
 FORMAT, FORMAT_VERSION = "gsnmf-journal", 1
@@ -85,7 +86,7 @@ class Journal:
     """
 
     def __init__(self, path: PathLike | None) -> None:
-        self.path = None if path is None else Path(path)
+        self.path = None if path is None else as_path(path)
         self.lines: dict[str, Any] = {}
         if self.path is not None and self.path.exists():
             rows = read_rows(self.path, "pieces of a run that gsnmf resumes", _is_piece)

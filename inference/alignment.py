@@ -232,7 +232,10 @@ def invariants(draws: Any) -> Any:
     """
     import xarray
 
-    posterior = draws["posterior"]
+    try:
+        posterior = draws["posterior"]
+    except (TypeError, KeyError, IndexError):
+        raise ValueError(f"expected draws as to_arviz returns them; got {type(draws).__name__}") from None
     T, V = posterior["T"], posterior["V"]
     unit = T.sum("feature")
     found = {"TV": xarray.dot(T, V, dim="component"), "profile": T / unit, "activation": V * unit}

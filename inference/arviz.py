@@ -11,7 +11,7 @@ import numpy as np
 from numpyro import handlers
 from numpyro.infer.util import log_density
 
-from ..model.checks import whole
+from ..model.checks import require_flag, whole
 from ..model.compressed import is_sparse, require_dense
 from ..model.data import Data
 from ..model.generative import group_sparse_nmf
@@ -114,6 +114,7 @@ def to_arviz(
     (('chain', 'draw', 'component', 'sample'), ['a', 'b'])
     """
     _check_choices(result, log_likelihood, align, widths)
+    require_flag("posterior_predictive", posterior_predictive)
     whole("num_samples", num_samples, 1)
     key_draws, key_X = jax.random.split(default_key(key))
     source, given = source_of(result, data, priors, num_samples), data

@@ -53,7 +53,8 @@ def check_options(
 ) -> None:
     """Raise for options of `cavi.run` that are not what they should be."""
     whole("max_steps", max_steps, 1)
-    if tol is not None and not (isinstance(tol, (int, float, np.number)) and 0 <= tol < np.inf):
+    number = isinstance(tol, (int, float, np.number)) and not isinstance(tol, bool)
+    if tol is not None and not (number and 0 <= tol < np.inf):
         raise ValueError(f"expected tol to be None or a number ≥ 0; got {tol!r}")
     if not isinstance(accelerate, (bool, np.bool)):
         raise ValueError(f"expected accelerate to be True or False; got {accelerate!r}")

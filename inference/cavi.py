@@ -139,6 +139,8 @@ def run(
             raise ValueError(f"expected {name} to be a function of {of}; got {given!r}")
     begun = start.posterior if isinstance(start, Fit) else start
     problem = problem_for(data, priors, rank, begun)
+    if resume is not None and not isinstance(resume, Snapshot):
+        raise ValueError(f"expected resume to be None or a Snapshot of a run; got {resume!r}")
     if resume is not None:  # the values of a start are of no use, only its shapes
         begun = Start(np.ones((data.num_features, problem.rank)), np.ones((problem.rank, data.num_samples)))
         labels = (labelling() if labels is None else labels)._replace(annealing=0)

@@ -37,6 +37,7 @@ from numpyro import handlers
 from numpyro.infer.mcmc import MCMCKernel
 from numpyro.util import is_prng_key
 
+from ..model.checks import require_flag
 from ..model.compressed import Places
 from ..model.conjugacy import moves_rates, require_closed_forms, scaling
 from ..model.data import Data
@@ -88,6 +89,7 @@ class Gibbs(MCMCKernel):
     sample_field = "z"
 
     def __init__(self, scale_move: bool = True) -> None:
+        require_flag("scale_move", scale_move)
         self.scale_move = scale_move
 
     @property

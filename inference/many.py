@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..model.checks import require_flag
 from ..model.compressed import is_sparse
 from ..model.data import Data, with_several
 from ..model.missing import marks_of
@@ -78,6 +79,8 @@ def run_many(
     shared = isinstance(data, Data)
     given = _check_datas(data, len(keys))
     datas = _alike(given)
+    if batch is not None:
+        require_flag("batch", batch)
     batched = _in_one_batch(given, batch)
     begun: Any = start.posterior if isinstance(start, Fit) else start
     problems = [problem_for(d, priors, rank, begun) for d in datas]

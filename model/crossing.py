@@ -143,6 +143,9 @@ def crossed(classes: Sequence[Any], batches: Sequence[Any]) -> Crossed:
     >>> two.label_prior[2].tolist()
     [0.0, 0.5, 0.5]
     """
+    for name, values in (("classes", classes), ("batches", batches)):
+        if isinstance(values, (str, bytes)) or not hasattr(values, "__len__"):
+            raise ValueError(f"expected {name} to be a sequence, one for each sample; got {values!r}")
     if len(classes) != len(batches):
         raise ValueError(f"expected a class and a batch for each sample; got {len(classes)} and {len(batches)}")
     (of_class, class_names), (of_batch, batch_names) = (_levels(*x) for x in (("class", classes), ("batch", batches)))

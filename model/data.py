@@ -228,7 +228,10 @@ def _check_matrix(X: Array, mask: Any, places: Any) -> tuple[Array, np.ndarray |
     if hasattr(X, "tocoo"):
         raise ValueError(f"expected X to be a dense array or a sparse matrix of SciPy; got {type(X).__name__}")
     hidden = np.ma.getmask(X)  # False unless X is a masked array
-    X = X if isinstance(X, jax.Array) else np.asarray(X)
+    try:
+        X = X if isinstance(X, jax.Array) else np.asarray(X)
+    except ValueError:  # lists of different lengths
+        raise ValueError("expected X with 2 dimensions, features × samples; got rows of different lengths") from None
     _check_shape(X)
     if places is not None:
         seen = check_hidden(places, X.shape).toarray() == 0

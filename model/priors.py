@@ -317,6 +317,8 @@ def is_grouped(priors: Priors) -> bool:
 
 
 def _canonical(name: str, prior: Any) -> Any:
+    if isinstance(prior, GroupSparse) and prior.rate is None:
+        raise ValueError("expected GroupSparse(rate) with a Gamma or a NumPyro distribution; got None")
     if isinstance(prior, dist.Distribution):
         require_on_positive(name, prior)
         base = unexpanded(prior)

@@ -35,7 +35,8 @@ def structured(structure: ArrayLike, small: float = 32.0, large: float = 256.0, 
     """
     serves = check_structure(structure)
     for name, value in {"small": small, "large": large, "scale": scale}.items():
-        if not isinstance(value, (int, float, np.number)) or not 0 < value < np.inf:
+        number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+        if not number or not 0 < value < np.inf:
             raise ValueError(f"expected {name} to be a positive number; got {value}")
     a = np.where(serves, float(small), float(large))
     return Gamma(a, np.full_like(a, scale))
@@ -156,7 +157,8 @@ def tree(levels: Sequence[Sequence[Hashable]], per_node: int | Sequence[int] = 1
     >>> tree([list(kind.values()), list(kind)]).astype(int).tolist()
     [[1, 0, 0], [0, 1, 1], [1, 0, 0], [0, 1, 0], [0, 0, 1]]
     """
-    if any(isinstance(level, (str, bytes)) for level in levels):
+    sequences = isinstance(levels, (list, tuple, np.ndarray)) and all(hasattr(level, "__len__") for level in levels)
+    if not sequences or any(isinstance(level, (str, bytes)) for level in levels):
         raise ValueError(f"expected levels to be sequences of nodes, one for each group; got {levels!r}")
     rows = [list(level) for level in levels]
     if not rows or not rows[0] or len({len(row) for row in rows}) > 1:

@@ -64,6 +64,8 @@ def relative_rates(
     >>> relative_rates(data, structure=[[1, 1]], small=0.1).a.tolist()
     [[1.0, 2.0]]
     """
+    if not isinstance(data, Data):
+        raise ValueError(f"expected Data, as made by as_data; got {type(data).__name__}")
     sizes = np.maximum(np.asarray(data.group_sizes, float), 1.0)
     if structure is None:
         structure = individual(per_group, data.num_groups, rank=rank)
@@ -94,6 +96,8 @@ def unit_of(X: Array, mean: float = 128.0) -> float:
         _check_sign(array)
         size = np.nansum(array) / max(1, number - np.isnan(array).sum())
         return float(mean / size) if size > 0 else 1.0
+    if X is None:
+        raise ValueError("expected X to hold real numbers; got None")
     array = np.ma.filled(np.ma.asarray(X).astype(float), np.nan) if np.ma.isMaskedArray(X) else np.asarray(X, float)
     _check_sign(array)
     size = np.mean(array, where=~np.isnan(array)) if array.size and not np.isnan(array).all() else 0.0
@@ -103,6 +107,8 @@ def unit_of(X: Array, mean: float = 128.0) -> float:
 def _check_sign(array: np.ndarray) -> None:
     if (array < 0).any():
         raise ValueError(f"expected X to be nonnegative; got {array[array < 0][0]}")
+    if np.isinf(array).any():
+        raise ValueError("expected X to be finite; got inf")
 
 
 def matching(data: Data, dictionary: Any, rank: int) -> Gamma:

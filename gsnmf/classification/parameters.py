@@ -125,7 +125,7 @@ def find_unlabelled(y: ArrayLike, marker: Any) -> NDArray[np.bool_]:
     there are two or more other labels and all are whole numbers ≥ 0; {−1, 0, 1} could be either, and is refused.
     """
     labels: list[Any] = list(np.asarray(y, object).ravel())
-    several = [label for label in labels if isinstance(label, (set, frozenset, list, tuple, np.ndarray))]
+    several = [label for label in labels if isinstance(label, (set, frozenset, list, tuple, dict, np.ndarray))]
     if several:
         raise ValueError(f"expected one label per sample ({SEVERAL}); got {several[0]!r}")
     unlabelled: NDArray[np.bool_] = np.array([pd.isna(label) for label in labels], bool)

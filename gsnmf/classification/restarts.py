@@ -120,7 +120,12 @@ def draw_seeds(random_state: Any, num_restarts: int) -> tuple[int, list[int]]:
     `gsnmf fit --seed N` uses the seed of the first restart of random_state=N, so that both give the same fit.
     """
     require_own_threads()  # before the first key
-    rng = check_random_state(random_state)
+    try:
+        rng = check_random_state(random_state)
+    except ValueError:
+        raise ValueError(
+            f"expected random_state to be None, a whole number or a RandomState of NumPy; got {random_state!r}"
+        ) from None
     part = int(rng.randint(2**31 - 1))
     return part, [int(seed) for seed in rng.randint(2**31 - 1, size=num_restarts)]
 

@@ -17,7 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 from ..classification.least_squares import nnls
 from ..inference import Fit, cavi
 from ..inference.diagnostics import collapsed_bound
-from ..inference.starts import check_lam_start
+from ..inference.starts import check_lam_start, check_method
 from ..inference.warning import quiet
 from ..model import Data, Gamma, Priors, as_data, default_priors
 from ..model.checks import whole
@@ -201,7 +201,17 @@ def resolve(method: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     real = [name for name, parameter in known.items() if str(parameter.annotation).startswith("float")]
     for name in found.keys() & {"rank", "max_steps"}:
         whole(name, found[name], 1)
+    _check_run({name: value for name, value in found.items() if name in ("tol", "accelerate", "init", "lam_start")})
     for name in found.keys() & set(POSITIVE):
         if isinstance(found[name], bool) or not isinstance(found[name], (int, float)) or not 0 < found[name] < np.inf:
             raise ValueError(f"expected {name} to be a positive number; got {found[name]!r}")
     return {k: float(v) if k in real and isinstance(v, int) else v for k, v in found.items()}
+
+
+def _check_run(given: Mapping[str, Any]) -> None:
+    """Raise for options of a run that `cavi.run` would refuse in the first fold."""
+    cavi.check_options(1, given.get("tol"), given.get("accelerate", True))
+    if "init" in given:
+        check_method(given["init"])
+    if "lam_start" in given:
+        check_lam_start(given["lam_start"])

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 from joblib import Parallel, delayed, parallel_config
+from joblib.parallel import BACKENDS, EXTERNAL_BACKENDS
 from numpy.typing import NDArray
 from sklearn.model_selection import StratifiedKFold
 from tqdm import tqdm
@@ -211,6 +212,8 @@ def run(
     """
     if backend == "multiprocessing":
         raise ValueError("expected a joblib backend that does not fork, loky or threading; got multiprocessing")
+    if backend not in BACKENDS and backend not in EXTERNAL_BACKENDS:
+        raise ValueError(f"expected a joblib backend, such as loky, threading or dask; got {backend}")
     wanted = {identity(task): task for task in tasks(problem, plan, methods)}
     known = {identity(row): row for row in read(path)} if path.exists() else {}
     done = {key: known[key] for key in wanted if key in known}

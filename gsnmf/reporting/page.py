@@ -18,6 +18,8 @@ from ..inference.results import priors_of, rank_of, require_own_data
 from ..intervals import PROB
 from ..model import Data, Priors
 from ..reading import PathLike
+from ..reading.matrix import as_path
+from ..soundness import check_seconds
 from ..writing import write_whole
 from . import components, features, samples, sections
 from .charts import trace
@@ -77,12 +79,14 @@ def report(
     priors = None if fit.priors is None and priors is None else priors_of(fit, priors)
     pixels = None if image_shape is None else pixels_of(image_shape, data.num_features)
     k = psis_of(fit, data, priors) if khat else None
+    check_seconds(seconds)
+    path = None if path is None else as_path(path)
     s = summarise(fit, data, priors)
     if widths:
         s = s._replace(widths=_widths(s, pixels is None))
     page = _fill(title, {"tiles": sections.tiles(s)} | _body(s, pixels, seconds, k))
     if path is not None:
-        _write(Path(path), page)
+        _write(path, page)
     return page
 
 

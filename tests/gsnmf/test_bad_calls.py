@@ -6,10 +6,15 @@ import pytest
 from numpyro.infer.hmc import HMCState
 
 from gsnmf import GroupSparseNMF, choose_rank, compare
-from gsnmf.inference import Fit, Posterior, cavi, impute, mcmc, svi, to_arviz
+from gsnmf.classification.parameters import SEVERAL
+from gsnmf.inference import Fit, Posterior, cavi, impute, invariants, mcmc, svi, to_arviz
 from gsnmf.model import Gamma, GroupSparse, Names, Priors, as_data, default_priors, hide, label_driven
+from gsnmf.model.crossing import crossed
 from gsnmf.model.missing import fingerprint
+from gsnmf.model.structures import tree
+from gsnmf.model.units import relative_rates, unit_of
 from gsnmf.reading import load_data, read_labels, read_matrix
+from gsnmf.reporting import report
 from gsnmf.saving import load_fit, save_fit
 
 X = np.array([[1.0, 2.0, 0.0], [3.0, 4.0, 5.0]])
@@ -170,6 +175,46 @@ BAD = [
      "expected dense_mass to be True, False, or a list of tuples of sites; got 'no'"),
     (lambda: mcmc.run_nuts(DATA, PRIORS, key=KEY, rank=1, extra_fields=["speed"]),
      f"expected extra_fields to be some of {', '.join(HMCState._fields)}; got 'speed'"),
+    (lambda: tree(None),
+     "expected levels to be sequences of nodes, one for each group; got None"),
+    (lambda: crossed(None, None),
+     "expected classes to be a sequence, one for each sample; got None"),
+    (lambda: invariants(None),
+     "expected draws as to_arviz returns them; got NoneType"),
+    (lambda: to_arviz(FITTED, DATA, posterior_predictive="x"),
+     "expected posterior_predictive to be True or False; got 'x'"),
+    (lambda: report(FITTED, DATA, path=3),
+     "expected the name of a file; got 3"),
+    (lambda: report(FITTED, DATA, seconds="x"),
+     "expected seconds to be None or a number ≥ 0; got 'x'"),
+    (lambda: choose_rank(X, [1], checkpoint=3),
+     "expected the name of a file; got 3"),
+    (lambda: GroupSparseNMF(total_samples="x").partial_fit(X.T, ["a", "b", "a"]),
+     "expected total_samples to be a whole number ≥ 1; got 'x'"),
+    (lambda: GroupSparseNMF(random_state="x").fit(X.T, ["a", "b", "a"]),
+     "expected random_state to be None, a whole number or a RandomState of NumPy; got 'x'"),
+    (lambda: GroupSparseNMF().fit(X.T, [{"a": 1}] * 3),
+     f"expected one label per sample ({SEVERAL}); got {{'a': 1}}"),
+    (lambda: relative_rates(None, 1),
+     "expected Data, as made by as_data; got NoneType"),
+    (lambda: cavi.run(DATA, PRIORS, key=KEY, rank=1, resume=3),
+     "expected resume to be None or a Snapshot of a run; got 3"),
+    (lambda: unit_of([[np.inf, 1.0]]),
+     "expected X to be finite; got inf"),
+    (lambda: unit_of(None),
+     "expected X to hold real numbers; got None"),
+    (lambda: cavi.run(DATA, PRIORS, key=KEY, rank=1, tol=True),
+     "expected tol to be None or a number ≥ 0; got True"),
+    (lambda: label_driven(1, 2, small=True),
+     "expected small to be a positive number; got True"),
+    (lambda: cavi.run_many(DATA, PRIORS, keys=jax.random.split(KEY, 2), rank=1, batch="x"),
+     "expected batch to be True or False; got 'x'"),
+    (lambda: mcmc.run_gibbs(DATA, PRIORS, key=KEY, rank=1, scale_move="x"),
+     "expected scale_move to be True or False; got 'x'"),
+    (lambda: as_data([[1, 2], [3]]),
+     "expected X with 2 dimensions, features × samples; got rows of different lengths"),
+    (lambda: cavi.run(GROUPED, Priors(Gamma(1.0, 1.0), GroupSparse(None)), key=KEY, rank=1),
+     "expected GroupSparse(rate) with a Gamma or a NumPyro distribution; got None"),
     (lambda: choose_rank(X, []),
      "expected ranks to be a sequence of whole numbers; got []"),
     (lambda: choose_rank(X, "2"),
