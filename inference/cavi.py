@@ -13,8 +13,7 @@ from ..model.missing import marks_of
 from ..model.priors import Priors
 from ..model.problem import Problem
 from ..model.types import Array
-from .beginning import Beginning, begin, problem_for, with_ties
-from .beginning import check_options as check_options  # commands read it here
+from .beginning import Beginning, begin, check_options, problem_for, with_ties
 from .bound import bound, paper_bound, paper_bound_gap
 from .convergence import Schedule, warn_of
 from .engine import Snapshot, run_one

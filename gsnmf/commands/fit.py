@@ -123,7 +123,7 @@ def _fit(arguments: argparse.Namespace) -> int:
 def _fit_and_save(arguments: argparse.Namespace, npz: Path, checkpoint: Path) -> int:
     import jax
 
-    from ..inference import cavi
+    from ..inference.beginning import check_options
     from ..memory import plan
     from ..saving import save_fit
 
@@ -132,7 +132,7 @@ def _fit_and_save(arguments: argparse.Namespace, npz: Path, checkpoint: Path) ->
     if shape is not None and shape[0] * shape[1] != data.num_features:
         raise ValueError(f"expected --image-shape with {data.num_features} pixels; got {shape[0]}x{shape[1]}")
     options = run_options(arguments)
-    cavi.check_options(options["max_steps"], options["tol"])
+    check_options(options["max_steps"], options["tol"])
     planned = plan(data, rank).check()
     if jax.process_index() == 0:
         announce(arguments)
