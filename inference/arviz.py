@@ -121,8 +121,8 @@ def to_arviz(
     data = source.problem.data if isinstance(data, Problem) else data  # in the precision of the user
     if log_likelihood is not None or posterior_predictive:
         require_dense(data, "to_arviz with a log_likelihood or posterior_predictive")
-    _check_draws(source)
     _check_size(source.num * source.problem.size * ((log_likelihood == "entry") + posterior_predictive))
+    _check_draws(source)
     if log_likelihood == "integrated":
         require_integrable(source.problem.priors.coefficients)
     require_own_data(result, given)

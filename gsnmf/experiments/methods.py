@@ -16,6 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from ..classification.least_squares import nnls
 from ..inference import Fit, cavi
+from ..inference.beginning import check_options
 from ..inference.diagnostics import collapsed_bound
 from ..inference.starts import check_lam_start, check_method
 from ..inference.warning import quiet
@@ -210,7 +211,7 @@ def resolve(method: str, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def _check_run(given: Mapping[str, Any]) -> None:
     """Raise for options of a run that `cavi.run` would refuse in the first fold."""
-    cavi.check_options(1, given.get("tol"), given.get("accelerate", True))
+    check_options(1, given.get("tol"), given.get("accelerate", True))
     if "init" in given:
         check_method(given["init"])
     if "lam_start" in given:
