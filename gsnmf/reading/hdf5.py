@@ -16,6 +16,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from .arrays import require_consistent
+from .frames import as_text, column_values, frame_columns, frame_names
 from .labels import require_shared
 from .matrix import Matrix, PathLike
 from .tenx import describe_genes, find_genes
@@ -95,7 +96,7 @@ def open_hdf5(path: Path, key: str | None = None) -> Matrix:
     group = open_group(path)
     with in_a_sentence(path):
         rows = Rows(find_matrix(group, key, path), path)
-        return _named(rows, rows, group, path)
+        return _named(rows, rows, group, path, key)
 
 
 def read_hdf5(path: Path, *, key: str | None = None) -> Matrix:
@@ -108,24 +109,38 @@ def read_hdf5(path: Path, *, key: str | None = None) -> Matrix:
     with opened(path) as group:
         stored = find_matrix(group, key, path, columns=True)
         if kind_of(stored) == "csc_matrix":
-            N, F = (int(n) for n in stored.attrs["shape"])
+            F, N = shape_of(stored)
             parts = tuple(stored[name][:] for name in ("data", "indices", "indptr"))
             X: Any = require_consistent(lambda: scipy.sparse.csc_array(parts, shape=(N, F)), path).T
-            return _named(X, None, group, path)
+            return _named(X, None, group, path, key)
         rows = Rows(stored)
         X = require_consistent(lambda: rows[:, np.arange(rows.shape[1])], path)
-        return _named(X, rows, group, path)
+        return _named(X, rows, group, path, key)
 
 
-def _named(X: Any, rows: Rows | None, group: Any, path: Path) -> Matrix:
+def _named(X: Any, rows: Rows | None, group: Any, path: Path, key: str | None) -> Matrix:
     """Return a matrix with the names that its file has, in AnnData's layout or in 10x's."""
     if rows is not None and rows.names is not None:
-        samples = [str(name) for name in _text(rows.stored["barcodes"][:]).tolist()]
+        samples = [str(name) for name in as_text(rows.stored["barcodes"][:]).tolist()]
         return Matrix(X, rows.names, samples, describe_genes(rows._stored_features - rows.shape[0]))
-    features, samples_or_none = (names_of(group, axis, n) for axis, n in zip(("var", "obs"), X.shape, strict=True))
-    nameless = features is None and samples_or_none is None
-    how = "no names" if nameless else "names of features from var, of samples from obs"
+    var = _var_of(key)
+    features, samples_or_none = (
+        frame_names(_find(group, axis), n) for axis, n in zip((var, "obs"), X.shape, strict=True)
+    )
+    found = [f"of features from {var}"] if features is not None else []
+    found += ["of samples from obs"] if samples_or_none is not None else []
+    how = f"names {', '.join(found)}" if found else "no names"
     return Matrix(X, features, samples_or_none, f"samples in rows; {how}", lambda column: read_column(path, column))
+
+
+def _var_of(key: str | None) -> str:
+    """Return the frame that names the features of a matrix: `raw` has genes of its own, in older files as raw.var."""
+    place = (key or "").strip("/")
+    return "raw/var" if place.startswith("raw/") else "raw.var" if place == "raw.X" else "var"
+
+
+def _find(group: Any, place: str) -> Any:
+    return group[place] if hasattr(group, "keys") and place in group else None
 
 
 def open_group(path: Path) -> Any:
@@ -213,7 +228,9 @@ def kind_of(stored: Any) -> str:
     """Return csr_matrix, csc_matrix or another kind of group in AnnData's words, array for a dataset."""
     if not hasattr(stored, "keys"):
         return "array"
-    return str(stored.attrs.get("encoding-type", "csr_matrix" if "indptr" in stored else "group"))
+    old = stored.attrs.get("h5sparse_format")  # before anndata 0.7: csr or csc
+    guess = f"{old}_matrix" if old else "csr_matrix" if "indptr" in stored else "group"
+    return str(stored.attrs.get("encoding-type", guess))
 
 
 def is_tenx(stored: Any) -> bool:
@@ -228,7 +245,7 @@ def shape_of(stored: Any) -> tuple[int, int]:
     elif is_tenx(stored):
         F, N = (int(n) for n in stored["shape"][:])
     else:
-        N, F = (int(n) for n in stored.attrs["shape"])
+        N, F = (int(n) for n in stored.attrs["h5sparse_shape" if "h5sparse_shape" in stored.attrs else "shape"])
     return F, N
 
 
@@ -240,59 +257,20 @@ def read_column(path: PathLike, column: str) -> NDArray[Any]:
         column: its name.
     """
     with opened(Path(path)) as group:
-        obs = group.get("obs")
-        if obs is None or column not in obs:
-            index = None if obs is None else str(obs.attrs.get("_index", "_index"))
-            found = "no obs" if obs is None else ", ".join(name for name in obs if name not in (index, "__categories"))
+        obs = _find(group, "obs")
+        columns = frame_columns(obs)
+        if column not in columns:
+            found = "no obs" if obs is None else ", ".join(columns)
             raise ValueError(f"expected a column {column!r} in the obs of {path}; got {found}")
-        return require_shared(_values(obs[column]), path)
-
-
-def names_of(group: Any, axis: str, length: int) -> list[str] | None:
-    """Return the index of AnnData's `var` or `obs`; None without one of this length.
-
-    Args:
-        group: the file, from `open_group`.
-        axis: "var" or "obs".
-        length: the number of names.
-    """
-    frame: Any = group[axis] if hasattr(group, "keys") and axis in group else None
-    if not hasattr(frame, "keys"):
-        return None
-    index = str(frame.attrs.get("_index", "_index"))
-    if index not in frame:
-        return None
-    names = _values(frame[index])
-    return [str(name) for name in names.tolist()] if len(names) == length else None
-
-
-def _values(stored: Any) -> NDArray[Any]:
-    """Return the values of a column: plain, categorical, or nullable, with None where they are missing."""
-    if not hasattr(stored, "keys"):
-        return _text(np.asarray(stored[:]))
-    if "codes" in stored:
-        codes, labels = np.asarray(stored["codes"][:]), _text(np.asarray(stored["categories"][:])).tolist()
-        read = np.array([*labels, None], object)[codes]  # the last for code −1
-        missing = codes < 0
-    else:
-        read, missing = _text(np.asarray(stored["values"][:])).astype(object), np.asarray(stored["mask"][:], bool)
-        read[missing] = None
-    return read if missing.any() else np.asarray(read.tolist())
-
-
-def _text(values: NDArray[Any]) -> NDArray[Any]:
-    """Return bytes, as HDF5 stores text, as text."""
-    if values.dtype.kind not in "SO":
-        return values
-    return np.asarray([x.decode() if isinstance(x, bytes) else x for x in values.tolist()])
+        return require_shared(column_values(obs, column, _find(group, "uns")), path)
 
 
 def _features(stored: Any) -> tuple[list[str], list[str], list[str] | None]:
     """Return identifiers, symbols and types of features in 10x's layout, of CellRanger 3 and later or 2 (no types)."""
     if "features" in stored:
-        ids, names, kinds = (_text(stored["features"][name][:]).tolist() for name in ("id", "name", "feature_type"))
+        ids, names, kinds = (as_text(stored["features"][name][:]).tolist() for name in ("id", "name", "feature_type"))
         return ids, names, kinds
-    ids, names = (_text(stored[name][:]).tolist() for name in ("genes", "gene_names"))
+    ids, names = (as_text(stored[name][:]).tolist() for name in ("genes", "gene_names"))
     return ids, names, None
 
 

@@ -97,6 +97,60 @@ def test_h5ad_is_read_without_anndata(tmp_path, form):
     assert matrix.describe().startswith("read 6 features × 9 samples; samples in rows; names of features from var, of ")
 
 
+def test_raw_has_genes_of_its_own(tmp_path):
+    """As many as X has, in another order; or others, which nothing names."""
+    with h5py.File(write_h5ad(tmp_path / "cells.h5ad"), "a") as file:
+        file["raw/X"], file["raw/var/_index"] = X[::-1].T, [name.encode() for name in GENES[::-1]]
+        file["layers/few"] = X[:2].T
+    matrix = read_matrix(tmp_path / "cells.h5ad", key="raw/X")
+    assert matrix.feature_names == open_named(tmp_path / "cells.h5ad", key="raw/X").feature_names == GENES[::-1]
+    assert "names of features from raw/var, of samples from obs" in matrix.describe()
+    few = read_matrix(tmp_path / "cells.h5ad", key="layers/few")
+    assert (few.feature_names, few.sample_names) == (None, CELLS)
+    assert "samples in rows; names of samples from obs" in few.describe()
+
+
+def test_categories_by_anndata_0_7(tmp_path):
+    """Codes, with a reference to categories elsewhere; −1 for missing ones."""
+    with h5py.File(write_h5ad(tmp_path / "cells.h5ad"), "a") as file:
+        file["obs/__categories/kind"] = [b"B", b"T", b"NK"]
+        file["obs/kind"] = np.where(np.arange(N) == 4, -1, GROUPS)
+        file["obs/kind"].attrs["categories"] = file["obs/__categories/kind"].ref
+    column = read_matrix(tmp_path / "cells.h5ad").column
+    assert column("kind").tolist() == [None if n == 4 else kind for n, kind in enumerate(KINDS)]
+    with pytest.raises(ValueError, match=r"got cell_type, kind, plate$"):
+        column("type")
+
+
+def write_old(path):
+    """A file as anndata wrote it before 0.7: frames are datasets, categories in uns, sparse groups with h5sparse_…."""
+    with h5py.File(path, "w") as file:
+        file["X"] = np.log1p(X.T)
+        rows = scipy.sparse.csr_array(X.T)
+        for name in ("data", "indices", "indptr"):
+            file[f"raw.X/{name}"] = getattr(rows, name)
+        file["raw.X"].attrs.update({"h5sparse_format": "csr", "h5sparse_shape": rows.shape})
+        codes = np.where(np.arange(N) == 4, -1, GROUPS)
+        kinds = list(zip(CELLS, codes, np.ones(N), strict=True))
+        file["obs"] = np.array(kinds, [("index", "S4"), ("kind", "i1"), ("n_counts", "f4")])
+        file["var"] = np.array([(name,) for name in GENES[::-1]], [("index", "S4")])
+        file["raw.var"] = np.array([(name,) for name in GENES], [("index", "S4")])
+        file["uns/kind_categories"] = [b"B", b"T", b"NK"]
+    return path
+
+
+def test_files_from_before_anndata_0_7(tmp_path):
+    path = write_old(tmp_path / "cells.h5ad")
+    matrix = read_matrix(path, key="raw.X")
+    require_whole(matrix)
+    assert "names of features from raw.var, of samples from obs" in matrix.describe()
+    assert matrix.column("kind").tolist() == [None if n == 4 else kind for n, kind in enumerate(KINDS)]
+    assert matrix.column("n_counts").tolist() == [1.0] * N
+    with pytest.raises(ValueError, match=r"got kind, n_counts$"):
+        matrix.column("type")
+    assert read_matrix(path).feature_names == GENES[::-1]
+
+
 @pytest.mark.parametrize("packed", [True, False])
 def test_tenx_folders(tmp_path, packed):
     require_whole(read_matrix(write_tenx(tmp_path, packed)))

@@ -1,0 +1,93 @@
+"""AnnData's frames in a file, `obs` and `var`: names and columns, in the layout of any version of anndata.
+
+Since anndata 0.8, a frame is a group, and a categorical column is a group of codes and categories. In 0.7, the column
+has the codes, and an attribute leads to its categories. Before 0.7, a frame is one dataset whose first field has the
+names, and categories are in `uns`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def frame_names(frame: Any, length: int) -> list[str] | None:
+    """Return the names of the rows of a frame; None without names of this length.
+
+    Args:
+        frame: a group, or a dataset with fields; None for no frame.
+        length: the number of names.
+    """
+    index = _index_of(frame)
+    if index is None:
+        return None
+    names = column_values(frame, index)
+    return [str(name) for name in names.tolist()] if len(names) == length else None
+
+
+def frame_columns(frame: Any) -> list[str]:
+    """Return the names of the columns of a frame, without its index.
+
+    Args:
+        frame: a group, or a dataset with fields; None for no frame.
+    """
+    return [name for name in _fields(frame) if name not in (_index_of(frame), "__categories")]
+
+
+def column_values(frame: Any, name: str, uns: Any = None) -> NDArray[Any]:
+    """Return a column: plain, categorical, or nullable, with None where values are missing.
+
+    Args:
+        frame: a group, or a dataset with fields.
+        name: of the column.
+        uns: the file's `uns`, which has the categories of a dataset with fields.
+    """
+    stored = frame[name]
+    if hasattr(stored, "keys"):
+        if "codes" in stored:
+            return _decoded(stored["codes"], stored["categories"])
+        read, missing = as_text(np.asarray(stored["values"][:])).astype(object), np.asarray(stored["mask"][:], bool)
+        read[missing] = None
+        return read if missing.any() else np.asarray(read.tolist())
+    if not hasattr(frame, "keys"):
+        categories = f"{name}_categories"
+        coded = uns is not None and categories in uns and stored.dtype.kind in "iu"
+        return _decoded(stored, uns[categories]) if coded else as_text(np.asarray(stored[:]))
+    if "categories" in stored.attrs:  # a reference in HDF5, a path in zarr
+        return _decoded(stored, frame[stored.attrs["categories"]])
+    return as_text(np.asarray(stored[:]))
+
+
+def as_text(values: NDArray[Any]) -> NDArray[Any]:
+    """Return bytes, as HDF5 stores text, as text.
+
+    Args:
+        values: of any type; numbers are returned as they are.
+    """
+    if values.dtype.kind not in "SO":
+        return values
+    return np.asarray([x.decode() if isinstance(x, bytes) else x for x in values.tolist()])
+
+
+def _decoded(codes: Any, categories: Any) -> NDArray[Any]:
+    """Return the category of each code; None for −1, which stands for missing values."""
+    index, labels = np.asarray(codes[:]), as_text(np.atleast_1d(categories[()])).tolist()
+    read = np.array([*labels, None], object)[index]  # the last for code −1
+    return read if (index < 0).any() else np.asarray(read.tolist())
+
+
+def _fields(frame: Any) -> list[str]:
+    if hasattr(frame, "keys"):
+        return [str(name) for name in frame]
+    return list(getattr(getattr(frame, "dtype", None), "names", None) or ())
+
+
+def _index_of(frame: Any) -> str | None:
+    """Return the name of the index of a frame; None without one."""
+    fields = _fields(frame)
+    if not hasattr(frame, "keys"):
+        return fields[0] if fields else None
+    index = str(frame.attrs.get("_index", "_index"))
+    return index if index in fields else None
