@@ -224,6 +224,18 @@ def find_matrix(group: Any, key: str | None, path: Path, *, columns: bool = Fals
     return found
 
 
+def matrices_in(path: Path) -> list[str]:
+    """Return the places of all matrices of an AnnData's counts or of values made from them: X, layers and raw.
+
+    Args:
+        path: .h5ad or .zarr.
+    """
+    with opened(path) as group:
+        layers = _find(group, "layers")
+        places = [f"layers/{name}" for name in layers] if layers is not None else []
+        return [place for place in ("X", *places, "raw/X", "raw.X") if _find(group, place) is not None]
+
+
 def kind_of(stored: Any) -> str:
     """Return csr_matrix, csc_matrix or another kind of group in AnnData's words, array for a dataset."""
     if not hasattr(stored, "keys"):

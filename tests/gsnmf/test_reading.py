@@ -1,5 +1,6 @@
 """Files as count people have them: AnnData's, 10x's, tables, documents; what is said of them; names all the way."""
 
+import argparse
 import gzip
 
 import h5py
@@ -12,6 +13,7 @@ import scipy.sparse
 
 from gsnmf import load_data, report
 from gsnmf.cli import main
+from gsnmf.commands.inputs import describe
 from gsnmf.inference import to_arviz
 from gsnmf.model import as_data
 from gsnmf.parts import read_part
@@ -328,7 +330,26 @@ def test_log_counts_are_noticed_and_undone(tmp_path, capsys):
     write_h5ad(tmp_path / "cells.h5ad")
     fit = ["fit", str(tmp_path / "cells.h5ad"), "--rank", "1", "--max-steps", "2", "--key", "layers/log"]
     assert main([*fit, "--out", str(tmp_path / "f")]) == 0
-    assert "gsnmf: warning: expected counts; got values that are not whole numbers" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "gsnmf: warning: expected counts; got values that are not whole numbers" in said
+    assert "as after log1p: --key X reads another matrix\n" in said
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ((), "the file has no other matrix"),
+        (("raw/X",), "--key raw/X reads another matrix"),
+        (("layers/my counts", "raw/X"), "--key 'layers/my counts' or --key raw/X reads another matrix"),
+    ],
+)
+def test_where_counts_may_be(tmp_path, more, message):
+    with h5py.File(tmp_path / "cells.h5ad", "w") as file:
+        for place in ("X", *more):
+            file[place] = np.log1p(X.T)
+    arguments = argparse.Namespace(key=None)
+    describe(arguments, read_matrix(tmp_path / "cells.h5ad"), tmp_path / "cells.h5ad")
+    assert arguments.said[1].endswith(f"as after log1p: {message}")
 
 
 def test_results_of_others_are_never_replaced(tmp_path, capsys):
