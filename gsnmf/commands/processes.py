@@ -44,7 +44,8 @@ def check_distributed(arguments: argparse.Namespace) -> None:
             raise ValueError("expected --plots without --distributed; got both (gsnmf report draws a saved fit)")
         for name in READING:
             if name != "key" and getattr(arguments, name) is not None:
-                raise ValueError(f"expected no --{name.replace('_', '-')} with --distributed, which reads X; got it")
+                option = f"--{name.replace('_', '-')}"
+                raise ValueError(f"expected no {option} with --distributed, which reads X; got {option}")
     if arguments.heartbeat is not None and not 1 <= arguments.heartbeat < 1e6:
         raise ValueError(f"expected --heartbeat to be at least 1 second; got {arguments.heartbeat:g}")
 

@@ -7,36 +7,65 @@ names, and categories are in `uns`.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .containers import opened
+from .labels import require_shared
+from .matrix import PathLike
 
-def frame_names(frame: Any, length: int) -> list[str] | None:
-    """Return the names of the rows of a frame; None without names of this length.
+
+def read_column(path: PathLike, column: str) -> NDArray[Any]:
+    """Read a column of AnnData's `obs`, one label per sample; None where it is missing.
 
     Args:
-        frame: a group, or a dataset with fields; None for no frame.
+        path: .h5ad or .zarr.
+        column: its name.
+    """
+    with opened(Path(path)) as group:
+        obs = find_part(group, "obs")
+        columns = _columns(obs)
+        if column not in columns:
+            found = "no obs" if obs is None else ", ".join(columns)
+            raise ValueError(f"expected a column {column!r} in the obs of {path}; got {found}")
+        return require_shared(_values(obs, column, find_part(group, "uns")), path)
+
+
+def names_of(group: Any, place: str, length: int) -> list[str] | None:
+    """Return the index of AnnData's `var` or `obs`; None without one of this length.
+
+    Args:
+        group: the file, from `open_group`.
+        place: of the frame: "var", "obs" or "raw/var".
         length: the number of names.
     """
+    frame = find_part(group, place)
     index = _index_of(frame)
     if index is None:
         return None
-    names = column_values(frame, index)
+    names = _values(frame, index)
     return [str(name) for name in names.tolist()] if len(names) == length else None
 
 
-def frame_columns(frame: Any) -> list[str]:
-    """Return the names of the columns of a frame, without its index.
+def find_part(group: Any, place: str) -> Any:
+    """Return a part of a file; None if it has none in this place.
 
     Args:
-        frame: a group, or a dataset with fields; None for no frame.
+        group: the file, from `open_group`.
+        place: of the part, such as "layers".
     """
+    return group[place] if hasattr(group, "keys") and place in group else None
+
+
+def _columns(frame: Any) -> list[str]:
+    """Return the names of the columns of a frame, without its index."""
     return [name for name in _fields(frame) if name not in (_index_of(frame), "__categories")]
 
 
-def column_values(frame: Any, name: str, uns: Any = None) -> NDArray[Any]:
+def _values(frame: Any, name: str, uns: Any = None) -> NDArray[Any]:
     """Return a column: plain, categorical, or nullable, with None where values are missing.
 
     Args:
@@ -48,19 +77,19 @@ def column_values(frame: Any, name: str, uns: Any = None) -> NDArray[Any]:
     if hasattr(stored, "keys"):
         if "codes" in stored:
             return _decoded(stored["codes"], stored["categories"])
-        read, missing = as_text(np.asarray(stored["values"][:])).astype(object), np.asarray(stored["mask"][:], bool)
+        read, missing = text_of(np.asarray(stored["values"][:])).astype(object), np.asarray(stored["mask"][:], bool)
         read[missing] = None
         return read if missing.any() else np.asarray(read.tolist())
     if not hasattr(frame, "keys"):
         categories = f"{name}_categories"
         coded = uns is not None and categories in uns and stored.dtype.kind in "iu"
-        return _decoded(stored, uns[categories]) if coded else as_text(np.asarray(stored[:]))
+        return _decoded(stored, uns[categories]) if coded else text_of(np.asarray(stored[:]))
     if "categories" in stored.attrs:  # a reference in HDF5, a path in zarr
         return _decoded(stored, frame[stored.attrs["categories"]])
-    return as_text(np.asarray(stored[:]))
+    return text_of(np.asarray(stored[:]))
 
 
-def as_text(values: NDArray[Any]) -> NDArray[Any]:
+def text_of(values: NDArray[Any]) -> NDArray[Any]:
     """Return bytes, as HDF5 stores text, as text.
 
     Args:
@@ -73,7 +102,7 @@ def as_text(values: NDArray[Any]) -> NDArray[Any]:
 
 def _decoded(codes: Any, categories: Any) -> NDArray[Any]:
     """Return the category of each code; None for −1, which stands for missing values."""
-    index, labels = np.asarray(codes[:]), as_text(np.atleast_1d(categories[()])).tolist()
+    index, labels = np.asarray(codes[:]), text_of(np.atleast_1d(categories[()])).tolist()
     read = np.array([*labels, None], object)[index]  # the last for code −1
     return read if (index < 0).any() else np.asarray(read.tolist())
 

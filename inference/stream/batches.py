@@ -38,14 +38,14 @@ class Source(NamedTuple):
 
 
 class Labelled(NamedTuple):
-    """How labels of batches are read, the arguments of `as_data` by the same names."""
+    """Options for reading the labels of batches: arguments of `as_data` by the same names."""
 
     group_names: Sequence[Any] | None
     label_prior: Array | None
 
 
 class Order(NamedTuple):
-    """How the samples of a matrix are divided into batches.
+    """Division of the samples of a matrix into batches.
 
     key: a JAX key, for a random order that differs between passes.
     batch_size: samples of a batch; the last one of a pass may have fewer.
