@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+import scipy.sparse
 
 from ...model.checks import whole
-from ...model.compressed import is_sparse
+from ...model.compressed import is_sparse, require_consistent
 from ...model.data import Data, as_data
 from ...model.indexed import on_host
 from ...model.labels import SEVERAL, check_kinds
@@ -160,7 +161,8 @@ def _of_data(data: Data, order: Order) -> Source:
 def _of_matrix(X: Any, groups: Any, order: Order, labelled: Labelled) -> Source:
     """Return batches of the columns of a matrix, of which only those of a batch are read at a time."""
     F, N = X.shape
-    if hasattr(X, "tocsc"):
+    if scipy.sparse.issparse(X):
+        require_consistent(X)
         X = X.tocsc()
     elif hasattr(X, "columns"):
         X = X.to_numpy()
