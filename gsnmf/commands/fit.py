@@ -21,7 +21,7 @@ from .options import (
     seed,
 )
 from .outputs import add_force, check_outputs
-from .processes import add_distributed, check_distributed, in_processes, read_own_part
+from .processes import Agreement, add_distributed, check_distributed, in_processes, read_own_part
 from .stream import add_stream, check_stream, run_stream
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def _run(arguments: argparse.Namespace, data: Data, priors: Priors, rank: int, f
     from ..classification.restarts import draw_seeds
     from ..inference import cavi
     from ..inference.warning import quiet
-    from ..interrupts import raise_if_received
+    from ..interrupts import raise_if_received, remembering
 
     raise_if_received()
     last: list[Fit] = []
@@ -185,17 +185,19 @@ def _run(arguments: argparse.Namespace, data: Data, priors: Priors, rank: int, f
         learn = cavi.learn(*axes, what=("both", "both" if arguments.labels is None else "scale"))
     own = {"seed": arguments.seed, "init": options["init"], "lam_start": options["lam_start"], "learn": axes}
     mark, first_process = mark_of(data, priors, own), jax.process_index() == 0
-    kept = Checkpoint(file, mark, arguments.checkpoint_every, due=_agreed, writes=first_process)
+    agreement = Agreement()
+    kept = Checkpoint(file, mark, arguments.checkpoint_every, due=agreement.due, writes=first_process)
     resume = kept.load()
     if resume is not None and first_process:
         print(f"gsnmf: resuming from sweep {resume.num_steps} of {file}", file=sys.stderr)
     bar = tqdm(total=options["max_steps"], unit="sweep", disable=None)
-    with said(first_process), bar as progress, quiet():  # the table has what warnings would say
+    # the table has what warnings would say
+    with said(first_process), bar as progress, quiet(), remembering(arguments.distributed):
 
         def checkpoint(fit: Fit) -> None:
             last[:] = [fit]
             progress.update(fit.num_steps - progress.n)
-            raise_if_received()
+            agreement.raise_if_ending() if arguments.distributed else raise_if_received()
 
         try:
             fit = cavi.run(
@@ -211,18 +213,11 @@ def _run(arguments: argparse.Namespace, data: Data, priors: Priors, rank: int, f
                 **options,
             )
         except KeyboardInterrupt:
-            if not last:
+            if not last or arguments.distributed:  # then the checkpoint is all that is kept
                 return None, True
             kept.save_last()
             return last[0]._replace(converged=False, message=f"Interrupted after sweep {last[0].num_steps}."), True
     return fit, False
-
-
-def _agreed(due: bool) -> bool:
-    """Return what process 0 says: all processes take part in a checkpoint, or none."""
-    from ..inference.processes import all_processes
-
-    return bool(all_processes(due)[0])
 
 
 def _table(data: Data, fit: Fit, seconds: float) -> str:
