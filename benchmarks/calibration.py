@@ -59,7 +59,7 @@ def main() -> None:
     table = runs.groupby(["images", "predict_by", "calibrate"], sort=False).agg(
         accuracy=("accuracy", "mean"), ECE=("ECE", "mean"), worst=("ECE", "max"), Brier=("Brier", "mean")
     )
-    print(f"Digits, mean of {arguments.splits} splits; ECE in 10 bins, of the worst split beside it\n")
+    print(f"Digits, mean of {arguments.splits} splits; ECE in 10 bins, then that of the worst split\n")
     print(table.to_string(float_format="{:.3f}".format))
     if not np.isfinite(table.to_numpy()).all():
         raise SystemExit("not all figures are finite")

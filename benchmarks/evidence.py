@@ -1,6 +1,6 @@
 """Is the evidence right, and does it find the model that data were drawn from?
 
-First, data drawn from the model: estimates from below and from above, which must meet, beside both bounds of a fit.
+First, data drawn from the model: estimates from below and from above, which must meet, and both bounds of a fit.
 12 × 18 counts with 3 components are `crosscheck`'s example, 30 × 60 with 6 components the model "own" of recovery.py.
 Then the four models of recovery.py: every one in turn is the true one, and its evidence should be the highest.
 

@@ -1,6 +1,6 @@
 """A tenth, three tenths, half of the labels known: how many of the others are found, and by what.
 
-Beside each other, on samples without a label: the nearest labelled sample (cosine) in the space of a dictionary that
+Compared on samples without a label: the nearest labelled sample (cosine) in the space of a dictionary that
 was learned from the labelled samples alone; scikit-learn's LabelSpreading on pixels; the model's own label posterior,
 in both forms; and `gsnmf.classification.transduction`, with dictionaries of the labelled samples, of all samples, and
 learned again from its own verdicts. Splits are random and stratified, with a label of every class at least.
@@ -27,7 +27,7 @@ from sklearn.semi_supervised import LabelSpreading
 from tqdm import tqdm
 
 from gsnmf.classification.projection import both_cosines, combine, nearest_cosine, nnls, unit
-from gsnmf.classification.transduction import affinities, spread, transduce
+from gsnmf.classification.transduction import affinities, spread_labels, transduce
 from gsnmf.inference import DeadComponentsWarning, Fit, cavi
 from gsnmf.model import GroupSparse, Priors, as_data, label_driven
 
@@ -137,7 +137,7 @@ def measure(case: Case, share: float, seed: int, restarts: int, posterior: bool)
         "1-NN, blend of restarts": right(blend.argmax(axis=1)),
         KNN: right(spreading(case, index, "knn")),
         RBF: right(spreading(case, index, "rbf")),
-        ALONE: right(spread(affinities(unit(X).T, 7), index, C, 0.9).argmax(axis=1)),
+        ALONE: right(spread_labels(affinities(unit(X).T, 7), index, C, 0.9).argmax(axis=1)),
         LABELLED: right(ours(labelled).argmax(axis=1)),
         AGAIN: right(ours(labelled, refit=again).argmax(axis=1)),
     }

@@ -1,6 +1,6 @@
 """What learning hyperparameters costs a sweep, and what it does to bound and 1-NN accuracy on digits.
 
-PYTHONPATH=. python benchmarks/learning.py
+python benchmarks/learning.py
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from sklearn.exceptions import ConvergenceWarning
 from gsnmf.classification.projection import accuracy
 from gsnmf.demo.digits import DRIVEN, MAX_STEPS, TOL, models, splits
 from gsnmf.inference import cavi, engine
-from gsnmf.model import Gamma
+from gsnmf.inference.beginning import with_ties
+from gsnmf.inference.observations import observe
+from gsnmf.model import Gamma, Problem
 
 SETTINGS = {  # the prior of T to begin with, and what is learned
     "as given": (0.6, None),
@@ -35,11 +37,12 @@ def chunk(learn: cavi.Learn | None, accelerate: bool) -> Callable[[], object]:
     """A chunk of sweeps on all digits, from the middle of a run."""
     problem = digits()
     state = cavi.init(problem.data, problem.priors, **problem.options(0))
-    seen, priors, state = cavi._see(problem.data, problem.priors, state, learn)
-    state, infinite, never = engine._begin(state, None, accelerate)
+    prepared = Problem(problem.data, problem.priors, None)
+    seen = observe(prepared.data)
+    state, infinite, never = engine._begin(with_ties(prepared, seen, state, learn), None, accelerate)
 
     def one(state: cavi.State) -> cavi.State:
-        return engine.advance(seen, priors, state, 0, engine.CHUNK, infinite, never, accelerate, learn)[0]
+        return engine.advance(seen, prepared.priors, state, 0, engine.CHUNK, infinite, never, accelerate, learn)[0]
 
     warm = one(state)
     return lambda: one(warm)

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.optimize
 from measure import Options, Row, at_most, clock, milliseconds, rounds
 
-from gsnmf.classification.projection import nnls
+from gsnmf.classification.least_squares import nnls
 
 
 def column_by_column(T: np.ndarray, X: np.ndarray) -> np.ndarray:

@@ -1,7 +1,7 @@
 """Is elpd by `leave_one_out` that of exact refits?
 
 The reference is Gibbs sampling without each sample in turn, which starts from a fit, and the log mean of the integrated
-density of the sample. Beside it, on three problems drawn from the model:
+density of the sample. It is compared, on three problems drawn from the model, with:
 
     fit             CAVI, fitted again without each sample (the default for a fit)
     fit, weighted   the same fit without refits, by Pareto-smoothed importance sampling

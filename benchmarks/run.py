@@ -1,4 +1,4 @@
-"""Speed beside the floor and the peers, every row a ratio measured within one run: a table, JSON and a plot."""
+"""Speed compared with the floor and the peers, every row a ratio measured within one run: a table, JSON and a plot."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
 
 
 def table(case: Case) -> str:
-    """Return measured accuracies with standard errors over splits, and the rows quoted beside them."""
+    """Return measured accuracies with standard errors over splits, and the rows quoted next to them."""
     found = pd.DataFrame([measure(split) for split in case.splits])
     rows: dict[str, Any] = {f"pixels: {name}": f"{found[name].mean():.4f} ± {found[name].sem():.4f}" for name in found}
     for name, accuracy in QUOTED.get(case.name, {}).items():

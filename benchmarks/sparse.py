@@ -92,7 +92,7 @@ def rows(options: Options) -> Iterator[Row]:
     if native.is_available():
         yield from threads(size, count)
         if not options.tiny:  # its times do not depend on the nonzeros
-            yield growth(size, count)
+            yield from growth(size, count)
         large = (300, 40, 10) if options.tiny else (100_000, 1000, 30) if options.quick else (1_000_000, 1000, 30)
         yield from sizes(large, count)
 
@@ -131,15 +131,23 @@ def sweep_alone(N: int, F: int, K: int) -> dict[str, float]:
     return {"ms": 1e3 * min(loop() for _ in range(10))}
 
 
-def growth(size: tuple[int, int, int], count: int) -> Row:
-    """Growth of a sweep with the nonzeros, one thread."""
+def growth(size: tuple[int, int, int], count: int) -> Iterator[Row]:
+    """Growth of a sweep with nonzeros, with samples (each with as many nonzeros) and with components, one thread."""
     N, F, K = size
-    problems = [generate(N, F, share) for share in (0.01, 0.02, 0.04, 0.08)]
-    clocks = {str(X.nnz): with_threads(cpu(chunk(X, K), engine.CHUNK), 1) for X in problems}
-    times = rounds(clocks, {}, count, "growth in nonzeros")
-    nonzeros = np.log([X.nnz for X in problems])
-    slopes = [np.polyfit(nonzeros, np.log(each), 1)[0] for each in np.stack(list(times.values())).T]
-    return Row("sparse sweep, slope in nonzeros", named(size), "float32", slopes, SLOPE, detail=milliseconds(times))
+    shares, times = (0.01, 0.02, 0.04, 0.08), (1, 2, 4)
+    X = generate(N, F)
+    yield slope("nonzeros", named(size), {Y.nnz: (Y, K) for Y in (generate(N, F, share) for share in shares)}, count)
+    yield slope("samples", named(size), {N * n: (generate(N * n, F), K) for n in times}, count, None)
+    yield slope("components", named(size), {K * n: (X, K * n) for n in times}, count, None)
+
+
+def slope(what: str, size: str, problems: dict[int, tuple[Any, int]], count: int, target: Any = SLOPE) -> Row:
+    """The log-log slope of a sweep's time in what the problems are named by."""
+    clocks = {str(n): with_threads(cpu(chunk(*each), engine.CHUNK), 1) for n, each in problems.items()}
+    times = rounds(clocks, {}, count, f"growth in {what}")
+    sizes = np.log(list(problems))
+    slopes = [np.polyfit(sizes, np.log(each), 1)[0] for each in np.stack(list(times.values())).T]
+    return Row(f"sparse sweep, slope in {what}", size, "float32", slopes, target, detail=milliseconds(times))
 
 
 def sizes(size: tuple[int, int, int], count: int) -> Iterator[Row]:

@@ -1,9 +1,9 @@
-"""Widths, means and sensitivities of variational fits beside exact draws, and what they cost.
+"""Widths, means and sensitivities of variational fits compared with exact draws, and what they cost.
 
-digits      64×200 digits, K=10: entries of TV, the own share and log λ beside Gibbs; bias of CAVI, refined, corrected
-sensitivity derivatives by hyperparameters beside refits with them moved by ±1 %
+digits      64×200 digits, K=10: entries of TV, the own share and log λ, against Gibbs; bias of CAVI, refined, corrected
+sensitivity derivatives by hyperparameters compared with refits with them moved by ±1 %
 cost        Hessian products and seconds of a statistic's width, in sweeps, on Yale's shape (or Yale, --yale FILE)
-svi         the collapsed bound after refining beside generic SVI from the same fit
+svi         the collapsed bound after refining compared with generic SVI from the same fit
 
 python benchmarks/widths.py --only digits sensitivity
 """
@@ -121,7 +121,7 @@ def beside_gibbs(data: Data, priors: Priors, sweeps: int, corrected: bool, title
 
 
 def sensitivities() -> None:
-    """Print derivatives beside central differences of refits, ±1 %, in standard deviations of the statistic."""
+    """Print derivatives next to central differences of refits, ±1 %, in standard deviations of the statistic."""
     data, priors = example(0)
     rates = priors.coefficients.rate
     a, b = (np.broadcast_to(x, (3, 3)).copy() for x in rates)

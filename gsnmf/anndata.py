@@ -8,7 +8,7 @@
     uns["gsnmf"]                                parameters, groups, what each component serves, bound, q(λ), priors
     obs["gsnmf_group"]                          with unlabelled cells: labels as given, or the most probable
 
-all of which survive subsetting and h5ad files. Nothing here imports anndata: whoever has an AnnData has it.
+all of which survive subsetting and h5ad files. Nothing here imports anndata: a caller with an AnnData has it installed.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from .annotations import PARTS, find_result, known_genes, rebuild, write_result
+from .annotations import GAMMA_PARTS, find_result, known_genes, rebuild, write_result
 from .classification.restarts import draw_seeds
 from .features import top_features_table
 from .inference import Fit, LinearResponse, Posterior, cavi, fold_in
 from .inference.defaults import INIT, LAM_START, MAX_STEPS, TOL
 from .intervals import PROB
-from .model import Data, Gamma, as_data, crossed, default_priors, seeded_priors
+from .model import Data, Gamma, Priors, as_data, crossed, default_priors, seeded_priors
 from .model.crossing import Crossed
 from .model.defaults import PER_GROUP, RANK
 from .model.metadata import Names
@@ -39,7 +39,7 @@ from .reading.counts import warn_unless_counts
 
 __all__ = ["data_of", "factorize", "project", "top_features"]
 
-NARROW = 1e-6  # scale of Gammas that stand for exact values
+EXACT = 1e-6  # scale of Gammas that stand for exact values
 
 
 def factorize(
@@ -87,40 +87,45 @@ def factorize(
         priors: per_group, common, prior, small, large, scale, a_t and b_t, as in `default_priors`.
     """
     require_annotated(adata)
-    if batch is not None and (groups is None or rank is not None):
-        raise ValueError(f"expected groups and no rank with batch={batch!r}; got groups={groups!r}, rank={rank}")
-    if batch is not None and batch == groups:
-        raise ValueError(f"expected batch to be another column than groups; got {batch!r} for both")
+    _check_batch(batch, groups, rank)
     genes = read_var(adata, mask_var)
     data, two = _read(adata, genes, groups, layer, unlabelled, batch)
-    asked = dict(priors)
-    if two is not None:
-        serving = two.serving(priors.pop("per_group", PER_GROUP), per_batch, priors.pop("common", 0))
-        priors["structure"] = serving
-        asked |= {"batch": batch, "per_batch": per_batch}
-    believed = default_priors(data, rank=rank, **priors)
+    if isinstance(seeds, Mapping):  # iterators are read twice below
+        seeds = {name: list(those) if isinstance(those, Iterator) else those for name, those in seeds.items()}
     known = rank if rank is not None or data.num_groups else RANK
+    believed = _make_priors(data, two, rank, per_batch, priors)
+    asked = dict(priors) | ({} if two is None else {"batch": batch, "per_batch": per_batch})
     if seeds is not None:
         unions = None if two is None else two.unions
-        if isinstance(seeds, Mapping):  # iterators are read twice below
-            seeds = {name: list(those) if isinstance(those, Iterator) else those for name, those in seeds.items()}
         believed = seeded_priors(believed, data, seeds, rank=known, unions=unions, strength=seed_strength)
         as_text = json.dumps({str(name): list(those) for name, those in seeds.items()})  # names of sets may have a "/"
         asked |= {"seeds": as_text, "seed_strength": seed_strength}
     _, [seed] = draw_seeds(random_state, 1)
     run: dict[str, Any] = {"init": init, "lam_start": lam_start, "max_steps": max_steps, "tol": tol}
-    fit = cavi.run(
-        data,
-        believed,
-        key=jax.random.key(seed),
-        rank=known,
-        labels=cavi.labelling_for(data, init),
-        **run,
-    )
+    labels = cavi.labelling_for(data, init)
+    fit = cavi.run(data, believed, key=jax.random.key(seed), rank=known, labels=labels, **run)
     asked |= run | {"groups": groups, "layer": layer, "unlabelled": unlabelled, "random_state": random_state}
     asked |= {"mask_var": mask_var if isinstance(mask_var, str) else None, "rank": fit.posterior.T.mean.shape[1]}
     write_result(adata, key_added, fit, data, genes, asked, two)
     return fit
+
+
+def _check_batch(batch: str | None, groups: str | None, rank: int | None) -> None:
+    if batch is not None and (groups is None or rank is not None):
+        raise ValueError(f"expected groups and no rank with batch={batch!r}; got groups={groups!r}, rank={rank}")
+    if batch is not None and batch == groups:
+        raise ValueError(f"expected batch to be another column than groups; got {batch!r} for both")
+
+
+def _make_priors(
+    data: Data, two: Crossed | None, rank: int | None, per_batch: int, options: Mapping[str, Any]
+) -> Priors:
+    """Return the default priors; with batches, some components serve one group and some serve one batch."""
+    if two is None:
+        return default_priors(data, rank=rank, **options)
+    serving = two.serving(options.get("per_group", PER_GROUP), per_batch, options.get("common", 0))
+    others = {name: value for name, value in options.items() if name not in ("per_group", "common")}
+    return default_priors(data, rank=rank, **others | {"structure": serving})
 
 
 def data_of(adata: Any, key: str = "gsnmf") -> Data:
@@ -187,7 +192,7 @@ def project(
         pairs = np.concatenate(best)
         if "class_of" in stored:  # groups are pairs of a class and a batch
             groups, pairs = stored["classes"], np.asarray(stored["class_of"])[pairs]
-        names = [*groups]  # a list: zarr has strings of a kind of their own
+        names = [*groups]  # a list, as zarr returns its own string type
         adata_new.obs[f"{key_added}_group"] = pd.Categorical([names[n] for n in pairs], categories=names)
 
 
@@ -217,16 +222,18 @@ def top_features(
     mean = np.asarray(adata.varm[key], float)
     known = known_genes(adata, key)
     if not len(known):
-        raise ValueError(f"expected genes of the dictionary in varm[{key!r}]; got {len(mean)} others")
+        raise ValueError(f"expected genes of the dictionary in varm[{key!r}]; got {len(mean)} genes outside it")
     if response is not None and np.shape(response.posterior.T.mean) != (len(known), mean.shape[1]):
-        raise ValueError(f"expected a response of these {len(known)} genes and {mean.shape[1]} components; got others")
-    T = Gamma(*(np.asarray(adata.varm[f"{key}_{part}"], float)[known] for part in PARTS))
+        F, K = np.shape(response.posterior.T.mean)
+        wanted = f"{len(known)} genes and {mean.shape[1]} components"
+        raise ValueError(f"expected a response of these {wanted}; got one of {F} genes and {K} components")
+    T = Gamma(*(np.asarray(adata.varm[f"{key}_{part}"], float)[known] for part in GAMMA_PARTS))
     V = np.asarray(adata.obsm[f"X_{key}"], float).T
-    narrow = Gamma(V / NARROW, np.full_like(V, NARROW))  # coefficients are stored without their widths
+    narrow = Gamma(V / EXACT, np.full_like(V, EXACT))  # coefficients are stored without their widths
     names = Names(adata.var_names[known], [], [])
     table = top_features_table(response or Posterior(T, narrow, None), names, n, by=by, prob=prob)
     i = table["component"].to_numpy()
-    served_by = np.array([str(name) for name in stored["components"]], object)  # zarr has strings of another kind
+    served_by = np.array([str(name) for name in stored["components"]], object)  # zarr returns its own string type
     table.insert(1, "groups", served_by[i])
     table.insert(2, "in_use", np.asarray(stored["in_use"], bool)[i])
     return table
@@ -250,11 +257,11 @@ def _read(
     }
     if batch is None:
         return as_data(X, labels, **named), None
-    two = crossed(_listed(labels), _listed(read_obs(adata, batch, what="batch")))
+    two = crossed(_with_none(labels), _with_none(read_obs(adata, batch, what="batch")))
     if len(two.batches) == 1:
         warnings.warn(f"obs[{batch!r}] has one value only: components of this batch serve all cells", stacklevel=3)
     return as_data(X, two.labels, **named, group_names=two.group_names, label_prior=two.label_prior), two
 
 
-def _listed(labels: Any) -> list[Any]:
+def _with_none(labels: Any) -> list[Any]:
     return [None if pd.isna(label) else label for label in labels]

@@ -14,7 +14,7 @@ from .model.crossing import Crossed
 from .model.structures import served
 from .reading.annotated import require_annotated
 
-PARTS = ("shape", "scale")  # of a Gamma
+GAMMA_PARTS = ("shape", "scale")  # of a Gamma
 
 
 def known_genes(adata: Any, key: str) -> NDArray[np.intp]:
@@ -58,7 +58,9 @@ def write_result(
         "converged": bool(fit.converged),
         "in_use": np.asarray(in_use(q, data)),
         "components": np.full(K, "all", object),
-        "prior": {f"coefficients_{part}": np.asarray(value, float) for part, value in zip(PARTS, rate, strict=True)},
+        "prior": {
+            f"coefficients_{part}": np.asarray(value, float) for part, value in zip(GAMMA_PARTS, rate, strict=True)
+        },
     }
     if data.num_groups:
         names = data.names.group
@@ -90,7 +92,7 @@ def find_result(adata: Any, key: str) -> dict[str, Any]:
 
 def rebuild(adata: Any, stored: dict[str, Any], key: str, genes: NDArray[np.intp]) -> tuple[Posterior, Priors]:
     """Return q(T) of some genes, q(λ), and the priors."""
-    T = Gamma(*(np.asarray(adata.varm[f"{key}_{part}"])[genes] for part in PARTS))
+    T = Gamma(*(np.asarray(adata.varm[f"{key}_{part}"])[genes] for part in GAMMA_PARTS))
     K = T.a.shape[1]
     lam = Gamma(stored["lam"]["shape"], stored["lam"]["scale"]) if "lam" in stored else None
     prior = {name: np.asarray(value)[()] for name, value in stored["prior"].items()}

@@ -77,7 +77,7 @@ class Checkpoint:
             return None
         remedy = "remove it, or choose another --out"
         try:
-            if not zipfile.is_zipfile(self.path):  # else NumPy would speak of pickles
+            if not zipfile.is_zipfile(self.path):  # else NumPy's message would be about pickles
                 raise ValueError("another kind of file, or a damaged one")
             with np.load(io.BytesIO(self.path.read_bytes()), allow_pickle=False) as stored:
                 about = json.loads(bytes(stored["about"]))

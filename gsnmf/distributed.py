@@ -1,4 +1,4 @@
-"""Several processes, on one machine or on several: how they join, which samples each reads, and how they part.
+"""Several processes, on one machine or on several: connection, assignment of samples, and shutdown.
 
 Every process runs the same command. `jax.distributed` connects them; process 0 also listens for the others on a port of
 its own. A process that dies closes its connection, one that freezes stops sending, and the others then end with a
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from .interrupts import reinstall
-from .parts import share
+from .parts import bounds_of_part
 
 HEARTBEAT = 30.0  # seconds without a sign of life after which a peer counts as frozen
 WAIT = 60.0  # seconds for all processes to begin
@@ -132,7 +132,7 @@ def _give_way(threads: set[str]) -> None:
     """
     waiting = WAITING.get(platform.machine(), ())
     for thread in threads:
-        with contextlib.suppress(OSError):  # a thread that has ended, or a system that does not tell
+        with contextlib.suppress(OSError):  # a thread that has ended, or a system without this information
             call = Path(f"/proc/self/task/{thread}/syscall").read_text().split()[0]
             if call in waiting:
                 os.sched_setscheduler(int(thread), os.SCHED_IDLE | os.SCHED_RESET_ON_FORK, os.sched_param(0))
@@ -145,7 +145,7 @@ class Peers:
         hint: the end of the sentence, such as where a checkpoint is.
         heartbeat: seconds without a sign of life after which a peer counts as frozen.
 
-    It is a context: at its regular end all processes say goodbye first.
+    It is a context: at its regular end all processes close their connections first.
     """
 
     def __init__(self, hint: str = "", heartbeat: float = HEARTBEAT) -> None:
@@ -174,7 +174,7 @@ class Peers:
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        """Say goodbye, unless a peer has gone: then wait for the watch to speak and to end the process."""
+        """Close the connection; if a peer was lost, wait until the watcher reports it and ends the process."""
         import jax
 
         if not self.heard:
@@ -239,4 +239,4 @@ def own_samples(num_samples: int) -> slice:
     """Return the samples of this process: contiguous, and about as many as the others'."""
     import jax
 
-    return slice(*share(num_samples, jax.process_index(), jax.process_count()))
+    return slice(*bounds_of_part(num_samples, jax.process_index(), jax.process_count()))

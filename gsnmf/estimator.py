@@ -7,19 +7,17 @@ from typing import Any, Self
 
 import jax
 import numpy as np
-import pandas as pd
-import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.preprocessing import MultiLabelBinarizer
 from sklearn.utils import check_array
-from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from .classification import parameters
 from .classification.calibration import fit_temperature
-from .classification.choosing import AUTO, candidates, compare
+from .classification.choosing import AUTO, candidates, compare_heads
 from .classification.heads import LEARNED
-from .classification.multilabel import as_indicator, learn_several
+from .classification.multilabel import learn_several
 from .classification.pointless import warn_of_pointless
 from .classification.prediction import (
     LearningPlan,
@@ -31,30 +29,27 @@ from .classification.prediction import (
     temperature_on_training,
     transduced,
 )
-from .classification.restarts import Recipe, draw_seeds, labelled
+from .classification.restarts import Recipe, draw_seeds
+from .classification.samples import OF_LABELS
 from .classification.streaming import learn_batch, memory_of
-from .features import top_features_table
-from .inference import LinearResponse, cavi, in_use, linear_response
+from .inference import Fit, cavi, in_use
 from .inference.defaults import ACCELERATE, INIT, LAM_START, MAX_STEPS, TOL
 from .inference.results import divergence
-from .intervals import PROB, REFINING, proportion_intervals, proportions, rows_of
 from .model import Priors, as_data
 from .model.defaults import A_T, B_T, PER_GROUP, PRIOR, SCALE
-from .model.labels import warn_of_single_samples
-from .model.metadata import Names
 from .model.seeds import STRENGTH
-from .model.units import unit_of
-from .sets import NamedSets, named_sets
+from .posterior_tables import PosteriorTables
 
-LABELLED = (  # attributes that only a fit with labels has
-    *("classes_", "validation_scores_", "transduction_", "label_distributions_", "temperature_"),
-    *("predictor_", "predictor_scores_", "predictor_reason_", "_several"),
-)
-WHOLE = ("in_use_", "reconstruction_err_", "restarts_", "bounds_")  # attributes that only a fit of all samples has
-READING = {"dtype": np.float64, "ensure_all_finite": "allow-nan", "accept_sparse": "csr"}
+OF_ALL_SAMPLES = ("in_use_", "reconstruction_err_", "restarts_", "bounds_")  # attributes that only `fit` sets
 
 
-class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class GroupSparseNMF(
+    PosteriorTables,
+    ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]  # scikit-learn has no types
+    TransformerMixin,  # type: ignore[misc]
+    ClassifierMixin,  # type: ignore[misc]
+    BaseEstimator,  # type: ignore[misc]
+):
     """Supervised dictionary learning by Bayesian nonnegative matrix factorisation with group sparsity.
 
     With labels, components are bound to classes by the paper's prior (11); without labels, `fit(X)`, it is the
@@ -263,18 +258,13 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         else:
             plan = self._choose(plan, matrix, index)
             found, self._memory = learn(plan, matrix, index, getattr(self, "classes_", None))
-        kept = found.fits[found.best]
-        self._fit, self._index = kept, index
+        self._keep(found.fits[found.best], index, found.best)
+        self.restarts_, self.bounds_ = self._memory.posteriors, found.bounds
         if self.select == "validation":
             self.validation_scores_ = found.scores
-        self.best_restart_, self.bounds_ = found.best, found.bounds
-        self.restarts_, self.priors_ = self._memory.posteriors, self._memory.priors[found.best]
-        self.posterior_, self.elbo_, self.n_iter_ = kept.posterior, kept.elbo, kept.num_steps
-        T = np.asarray(kept.posterior.T.mean, float)
-        self.components_, self.n_components_ = T.T / self.unit_, T.shape[1]
         data = as_data(matrix)
         self.in_use_ = in_use(self.posterior_, data)
-        self.reconstruction_err_ = float(np.sqrt(2 * divergence(kept, data) / self.unit_))
+        self.reconstruction_err_ = float(np.sqrt(2 * divergence(self._fit, data) / self.unit_))
         if index is not None and index.ndim == 1:
             self._calibrate(plan, matrix, index)
             self._transduce(plan, matrix, index)
@@ -301,18 +291,14 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         number = len(getattr(self, "classes_", []))
         recipe = recipe._replace(seeds=self._name_seeds() if last is None else None)
         fit = learn_batch(recipe, matrix, index, number, self.total_samples, self.random_state, last)
-        for name in (*LABELLED, *WHOLE):
-            if name != "classes_" and hasattr(self, name):
-                delattr(self, name)
+        for name in {*OF_LABELS, *OF_ALL_SAMPLES} - {"classes_"}:
+            self.__dict__.pop(name, None)
         self._transform_by = parameters.coefficients_by(self.transform_by, matrix)
-        self._fit, self._index, self._memory = fit, None, memory_of(fit, self._transform_by)
+        self._memory = memory_of(fit, self._transform_by)
+        self._keep(fit, None, best=0)
         self.predictor_ = "model" if self.predict_by == AUTO else self.predict_by
-        self.best_restart_, self._calibrated_for = 0, self.predictor_
+        self._calibrated_for = self.predictor_
         self.temperature_: float | None = None
-        self.posterior_, self.priors_ = fit.posterior, self._memory.priors[0]
-        self.elbo_, self.n_iter_ = fit.elbo, fit.num_steps
-        T = np.asarray(fit.posterior.T.mean, float)
-        self.components_, self.n_components_ = T.T / self.unit_, T.shape[1]
         return self
 
     def transform(self, X: ArrayLike) -> NDArray[Any]:
@@ -386,87 +372,13 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
             return shares_of(scores, head)
         return calibrated(scores, head, self.temperature_)
 
-    def linear_response(self, X: ArrayLike, *, refine: bool = True) -> LinearResponse:
-        """Return an object that answers for widths and sensitivities of functions of the posterior.
-
-        Args:
-            X: the training samples, as they were given to `fit`; others are refused.
-            refine: whether to continue the fit with S summed out first (`cavi.refine`), which removes most of its bias.
-        """
-        check_is_fitted(self)
-        data = labelled(self._new(X), self._index)
-        return linear_response(cavi.refine(self._fit, data, **REFINING) if refine else self._fit, data)
-
-    def top_features(
-        self,
-        X: ArrayLike | LinearResponse,
-        n_features: int = 10,
-        *,
-        by: str = "probability",
-        intervals: str = "auto",
-        prob: float = PROB,
-        refine: bool = True,
-        corrected: bool = False,
-    ) -> pd.DataFrame:
-        """Return the largest features of every component, as proportions t/Σt of the component, with intervals.
-
-        Args:
-            X: the training samples, or what `linear_response` returned for them, so that its work is done once.
-            n_features: number of features of each component.
-            by: "probability", "lift" or "frex", as in `gsnmf.top_features_table`.
-            intervals: "auto", "linear response" or "mean field", as in `gsnmf.top_features_table`.
-            prob: probability of the intervals.
-            refine: as in `linear_response`.
-            corrected: whether to correct the means as well; for small problems with all labels known.
-
-        Returns the table of `gsnmf.top_features_table`, whose column width says which kind of interval is in a row.
-        """
-        check_is_fitted(self)
-        result: Any = self._response(X, refine) if isinstance(X, LinearResponse) else self._fit
-        data = labelled(self._new(X), self._index) if not isinstance(X, LinearResponse) else X.problem.data
-        names: Any = getattr(self, "feature_names_in_", np.arange(self.n_features_in_))
-        data = data._replace(names=Names(names, *map(list, (data.names.sample, data.names.group))))
-        how: Any = {"by": by, "intervals": intervals, "prob": prob, "refine": refine, "corrected": corrected}
-        return top_features_table(result, data, n_features, **how)
-
-    def proportions(
-        self,
-        X: ArrayLike | LinearResponse,
-        samples: ArrayLike | None = None,
-        *,
-        prob: float = PROB,
-        refine: bool = True,
-        corrected: bool = False,
-    ) -> pd.DataFrame:
-        """Return each component's proportion of the expected counts of training samples, with intervals.
-
-        Args:
-            X: as in `top_features`.
-            samples: row numbers of training samples; all by default.
-            prob: as in `top_features`.
-            refine: as in `top_features`.
-            corrected: as in `top_features`.
-
-        Returns a table with columns sample, the row number, component, mean, lower, upper, sd, by linear response, and
-        mean_field_sd, which ignores that factors depend on each other.
-        """
-        check_is_fitted(self)
-        rows = rows_of(samples, self.posterior_.V.mean.shape[1])
-        response = self._response(X, refine)
-        n, i = np.repeat(rows, self.n_components_), np.tile(np.arange(self.n_components_), len(rows))
-        table = proportion_intervals(response, proportions(i, n), prob, corrected=corrected)
-        return pd.concat([pd.DataFrame({"sample": n, "component": i}), table], axis=1)
-
-    def _response(self, X: ArrayLike | LinearResponse, refine: bool) -> LinearResponse:
-        check_is_fitted(self)
-        if not isinstance(X, LinearResponse):
-            return self.linear_response(X, refine=refine)
-        F, N = X.problem.data.X.shape
-        if (F, N, X.problem.rank) != (*map(len, (self.components_.T, self.posterior_.V.mean.T)), self.n_components_):
-            raise ValueError(
-                f"expected what linear_response of this estimator returned; got one of {F} features × {N} samples"
-            )
-        return X
+    def _keep(self, fit: Fit, index: NDArray[Any] | None, best: int) -> None:
+        """Set what `fit` and `partial_fit` both learn: the fit that is kept, with its priors and dictionary."""
+        self._fit, self._index = fit, index
+        self.best_restart_, self.priors_ = best, self._memory.priors[best]
+        self.posterior_, self.elbo_, self.n_iter_ = fit.posterior, fit.elbo, fit.num_steps
+        T = np.asarray(fit.posterior.T.mean, float)
+        self.components_, self.n_components_ = T.T / self.unit_, T.shape[1]
 
     def _scores(self, X: ArrayLike) -> NDArray[np.float64]:
         check_is_fitted(self)
@@ -493,7 +405,7 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
             return plan._replace(predict_by="nearest")
         if self.predict_by == AUTO or self.predict_by in LEARNED:
             names = candidates(matrix, self.priors) if self.predict_by == AUTO else (self.predict_by,)
-            self._comparison = found = compare(plan, matrix, index, self.classes_, names)
+            self._comparison = found = compare_heads(plan, matrix, index, self.classes_, names)
             self.predictor_scores_, self.predictor_reason_ = found.table, found.reason
             plan = plan._replace(predict_by=found.chosen, weights=found.weights)
         self.predictor_ = plan.predict_by
@@ -517,77 +429,6 @@ class GroupSparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifi
         all_known = (index >= 0).all()
         self.label_distributions_ = np.eye(C)[index] if all_known else transduced(plan, self._memory, matrix, index, C)
         self.transduction_ = self.classes_[self.label_distributions_.argmax(axis=1)]
-
-    def _read(self, X: ArrayLike, y: ArrayLike | None) -> tuple[NDArray[Any], NDArray[Any] | None]:
-        """Return X, features × samples, and the classes' indices; clear the attributes of an earlier fit."""
-        for name in LABELLED:
-            self.__dict__.pop(name, None)
-        X = parameters.unmasked(X)
-        index: NDArray[Any] | None = None
-        several = as_indicator(y)
-        if several is not None:
-            matrix = validate_data(self, X, **READING)
-            index, self.classes_ = several
-            parameters.check_several(self, matrix, index)
-            y = None
-        elif y is not None:
-            parameters.check_single(y)
-            unlabelled = parameters.find_unlabelled(y, self.unlabelled)
-        if several is not None:
-            pass
-        elif y is None or unlabelled.any():
-            matrix = validate_data(self, X, **READING)
-        else:
-            matrix, labels = validate_data(self, X, y, **READING)
-            self.classes_, index = parameters.index_labels(labels)
-        if y is not None and unlabelled.any():
-            check_consistent_length(matrix, unlabelled)
-            self.classes_, known = parameters.index_labels(parameters.read_known(y, unlabelled))
-            index = np.full(len(unlabelled), -1)
-            index[~unlabelled] = known
-        if index is not None:
-            warn_of_single_samples(len(self.classes_), int((index >= 0).sum()))
-        parameters.check_nonnegative(matrix)
-        self.unit_ = 1.0 if self.counts is None else unit_of(matrix, self.counts)
-        return self._turned(matrix), index
-
-    def _name_seeds(self) -> NamedSets | None:
-        """Return the seeds with the names of features and classes."""
-        features = getattr(self, "feature_names_in_", np.arange(self.n_features_in_)).tolist()
-        classes = np.asarray(getattr(self, "classes_", ())).tolist()
-        return named_sets(self.seeds, features, classes, self.seed_strength)
-
-    def _read_batch(
-        self, X: ArrayLike, y: ArrayLike | None, classes: ArrayLike | None, first: bool
-    ) -> tuple[Any, NDArray[Any] | None]:
-        """Return a batch as `_read` does; the first one decides classes and unit."""
-        if y is not None:
-            parameters.check_single(y)
-        if first and classes is None:
-            return self._read(X, y)
-        matrix = validate_data(self, parameters.unmasked(X), reset=first, **READING)
-        parameters.check_nonnegative(matrix)
-        if first:
-            self.classes_ = parameters.index_labels(np.asarray(classes))[0]
-            self.unit_ = 1.0 if self.counts is None else unit_of(matrix, self.counts)
-        if (y is None) == hasattr(self, "classes_"):
-            said = "labels in every batch, as in the first" if y is None else "no labels, as in the first batch"
-            raise ValueError(f"expected {said}; got {'y=None' if y is None else 'labels'}")
-        index = None if y is None else parameters.index_known(y, self.unlabelled, self.classes_)
-        check_consistent_length(matrix, index)
-        return self._turned(matrix), index
-
-    def _new(self, X: ArrayLike) -> Any:
-        """Return new samples as features × samples, in the unit of the fit."""
-        matrix = validate_data(self, parameters.unmasked(X), reset=False, **READING)
-        parameters.check_nonnegative(matrix)
-        return self._turned(matrix)
-
-    def _turned(self, matrix: Any) -> Any:
-        """Return samples × features as features × samples in the unit of the fit; of a sparse one, in columns."""
-        if scipy.sparse.issparse(matrix):
-            matrix = scipy.sparse.csr_array(matrix)
-        return matrix.T if self.unit_ == 1 and scipy.sparse.issparse(matrix) else matrix.T * self.unit_
 
     @property
     def _n_features_out(self) -> int:

@@ -12,7 +12,8 @@ import numpy as np
 
 from .reading import PathLike
 from .reading.arrays import SPARSE, read_npy_header
-from .reading.hdf5 import find_matrix, opened, shape_of
+from .reading.containers import opened
+from .reading.hdf5 import find_matrix, shape_of
 from .reading.market import PACKED
 
 NAMES = ("X.npy", "labels.npy", "y.npy")  # arrays that are read of several in an .npz
@@ -43,7 +44,7 @@ class Header(NamedTuple):
 
 
 def read_header(path: PathLike, key: str | None = None) -> Header | None:
-    """Return the size of the matrix in a file, read from its header alone; None if the header does not tell.
+    """Return the size of the matrix in a file, read from its header alone; None if unknown.
 
     A header that claims more than the file can hold, or 2³¹ along an axis, tells nothing: the readers refuse it.
 

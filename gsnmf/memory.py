@@ -1,4 +1,4 @@
-"""The way in which X will be read, and the memory that a fit will take: said before work begins."""
+"""Memory plan: how X will be read and how much memory a fit needs."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import scipy.sparse
 
 from .headers import read_header
 from .inference import native
+from .inference.observed.dense import TILE
 from .inference.sharding import ShardedMatrix
 from .inference.stream.batches import default_size
 from .model import Data, Priors
@@ -18,16 +19,16 @@ from .model.compressed import is_sparse
 from .reading import PathLike
 
 ARRAYS = 15  # arrays of the size of T and V at the peak of a fit, at most; fewer if every sample has one label
-TILE = 3 * (8 << 20)  # bytes of a tile of a dense X, of M and of ξ
+TILES = 3 * TILE  # bytes of a tile of a dense X, of M and of ξ
 
 
-class Plan(NamedTuple):
+class MemoryPlan(NamedTuple):
     """The way in which X will be read.
 
     kind: "dense", "sparse", "sharded" or "streamed".
     why: in words.
     needed: bytes, about, of this process.
-    available: bytes that the machine has left; None if it does not tell.
+    available: bytes that the machine has left; None if unknown.
     candidates: bytes among those needed that are for candidate groups of unlabelled samples.
     """
 
@@ -40,7 +41,7 @@ class Plan(NamedTuple):
     def __str__(self) -> str:
         return f"{self.why}; about {in_units(self.needed)} of memory"
 
-    def check(self) -> Plan:
+    def check(self) -> MemoryPlan:
         """Raise if the machine has less memory than the fit will take; else return the plan."""
         if self.available is not None and self.needed > self.available:
             instead = {
@@ -61,7 +62,7 @@ class Plan(NamedTuple):
         return self
 
 
-def plan(data: Data, rank: int, form: str = "structured") -> Plan:
+def plan(data: Data, rank: int, form: str = "structured") -> MemoryPlan:
     """Return how `cavi.run` will read these data.
 
     Args:
@@ -81,21 +82,21 @@ def plan(data: Data, rank: int, form: str = "structured") -> Plan:
     return found._replace(why=why, needed=found.needed + more, candidates=more)
 
 
-def _of_samples(data: Data, rank: int) -> Plan:
+def _of_samples(data: Data, rank: int) -> MemoryPlan:
     """Return the plan with one row of V for every sample."""
     F, N = data.matrix.shape
     if isinstance(data.X, ShardedMatrix):
         counts, own = data.X.observed.layout.counts, len(data.X.part.samples)
         X = _bytes_of(data.X.observed.parts) // max(jax.process_count(), 1)
         why = f"X of {F:,} × {N:,}, spread over {len(counts)} devices, {own:,} samples in this process"
-        return Plan("sharded", why, X + _factors(F, N, rank), available())
+        return MemoryPlan("sharded", why, X + _factors(F, N, rank), available())
     if is_sparse(data):
         return _sparse(F, N, data.X.nnz, rank)
     return _dense(F, N, data.X.dtype.itemsize, rank)
 
 
-def plan_file(path: PathLike, rank: int = 0, key: str | None = None) -> Plan | None:
-    """Return how the matrix of a file would be read, from its header alone; None if the header does not tell.
+def plan_file(path: PathLike, rank: int = 0, key: str | None = None) -> MemoryPlan | None:
+    """Return how the matrix of a file would be read, from its header alone; None if unknown.
 
     Args:
         path: as `reading.read_matrix` takes it.
@@ -110,7 +111,7 @@ def plan_file(path: PathLike, rank: int = 0, key: str | None = None) -> Plan | N
     return _sparse(*header.axes, header.stored, rank)
 
 
-def plan_stream(X: Any, priors: Priors, rank: int | None = None, batch_size: int | None = None) -> Plan:
+def plan_stream(X: Any, priors: Priors, rank: int | None = None, batch_size: int | None = None) -> MemoryPlan:
     """Return how `cavi.stream` will read a matrix: a batch at a time.
 
     Args:
@@ -125,7 +126,7 @@ def plan_stream(X: Any, priors: Priors, rank: int | None = None, batch_size: int
     entries = first.nnz if scipy.sparse.issparse(first) else F * B
     batch = 3 * entries * jax.numpy.result_type(float).itemsize
     why = f"X of {F:,} × {N:,}, streamed in batches of {B:,} samples"
-    return Plan("streamed", why, batch + 8 * N + _factors(F, B, components_of(priors, rank)), available())
+    return MemoryPlan("streamed", why, batch + 8 * N + _factors(F, B, components_of(priors, rank)), available())
 
 
 def components_of(priors: Priors, rank: int | None = None) -> int:
@@ -139,18 +140,18 @@ def _factors(F: int, N: int, rank: int) -> int:
     return ARRAYS * (F + N) * rank * jax.numpy.result_type(float).itemsize
 
 
-def _sparse(F: int, N: int, stored: int, rank: int) -> Plan:
+def _sparse(F: int, N: int, stored: int, rank: int) -> MemoryPlan:
     size = jax.numpy.result_type(float).itemsize
     share = stored / max(F * N, 1)
     why = f"sparse X of {F:,} × {N:,}, {stored:,} entries above 0 ({share:.2g} of all), read by the {native.describe()}"
-    return Plan("sparse", why, 2 * stored * (4 + size) + _factors(F, N, rank), available())
+    return MemoryPlan("sparse", why, 2 * stored * (4 + size) + _factors(F, N, rank), available())
 
 
-def _dense(F: int, N: int, itemsize: int, rank: int) -> Plan:
+def _dense(F: int, N: int, itemsize: int, rank: int) -> MemoryPlan:
     size = jax.numpy.result_type(float).itemsize
     X = F * N * (itemsize + 2 * size)  # as given, of the problem, and as sweeps read it
-    tile = min(TILE, 3 * F * N * size)
-    return Plan("dense", f"dense X of {F:,} × {N:,}", X + tile + _factors(F, N, rank), available())
+    tile = min(TILES, 3 * F * N * size)
+    return MemoryPlan("dense", f"dense X of {F:,} × {N:,}", X + tile + _factors(F, N, rank), available())
 
 
 def _bytes_of(tree: object) -> int:
@@ -158,7 +159,7 @@ def _bytes_of(tree: object) -> int:
 
 
 def available() -> int | None:
-    """Return the bytes of memory that the machine has left; None if it does not tell."""
+    """Return the bytes of memory that the machine has left; None if unknown."""
     try:
         with open("/proc/meminfo", encoding="ascii") as file:
             return next(1024 * int(line.split()[1]) for line in file if line.startswith("MemAvailable:"))

@@ -18,15 +18,15 @@ from .model import Data, Exponential, Gamma, GroupSparse, HeldOut, Labels, Names
 from .model.compressed import Compressed, Places, is_sparse
 from .model.indexed import Indexed
 
-PARTS: tuple[Any, ...] = (
+STORED_CLASSES: tuple[Any, ...] = (
     *(Gamma, Exponential, GroupSparse, Relevance, Priors, Posterior, LabelledPosterior, LabelPosterior, Labels),
     *(LogNormal, Correlated, Point, StreamState),
 )
-FAMILIES: dict[str, Any] = {part.__name__: part for part in PARTS}
+FAMILIES: dict[str, Any] = {part.__name__: part for part in STORED_CLASSES}
 HELD_OUT = ("feature", "sample", "value")
 PLACES = ("feature", "sample")  # of the hidden entries of a sparse X
 ROWS = ("indptr", "indices")  # of a sparse X
-NARROW = (np.uint8, np.uint16, np.uint32, np.float32)  # types that X is stored as: the first that loses nothing
+NARROW_TYPES = (np.uint8, np.uint16, np.uint32, np.float32)  # types that X is stored as: the first that loses nothing
 
 
 class Saved(NamedTuple):
@@ -198,7 +198,7 @@ def _describe_data(data: Data | None, arrays: dict[str, NDArray[Any]]) -> dict[s
         return None
     X = data.matrix.stored()
     with np.errstate(invalid="ignore", over="ignore"):  # values that do not fit are found to be unequal
-        narrow = (X.astype(kind) for kind in NARROW if np.dtype(kind).itemsize < X.dtype.itemsize)
+        narrow = (X.astype(kind) for kind in NARROW_TYPES if np.dtype(kind).itemsize < X.dtype.itemsize)
         arrays["data.X"] = next((small for small in narrow if np.array_equal(small, X)), X)
     rows = None
     if is_sparse(data):

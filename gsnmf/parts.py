@@ -10,14 +10,14 @@ import numpy as np
 import scipy.sparse
 
 from .headers import read_header
-from .reading import Matrix, PathLike, read_matrix
+from .reading import NamedMatrix, PathLike, read_matrix
 from .reading.arrays import SPARSE, read_npy_header
 from .streams import LAZY, open_named
 
 SUFFIXES = (".npy", ".npz", ".csv", ".tsv", ".mtx", ".mtx.gz", ".h5ad", ".h5", ".hdf5")
 
 
-class Part(NamedTuple):
+class OwnSamples(NamedTuple):
     """Some of the samples of a matrix.
 
     matrix: these samples.
@@ -25,12 +25,12 @@ class Part(NamedTuple):
     num_samples: of all parts.
     """
 
-    matrix: Matrix
+    matrix: NamedMatrix
     first: int
     num_samples: int
 
 
-def read_part(path: PathLike, index: int, number: int, key: str | None = None) -> Part:
+def read_part(path: PathLike, index: int, number: int, key: str | None = None) -> OwnSamples:
     """Read the samples of one process: contiguous, about as many as those of every other.
 
     Only this part is read of a .npy, of an array in an .npz that is not compressed, of a sparse matrix in compressed
@@ -51,12 +51,12 @@ def read_part(path: PathLike, index: int, number: int, key: str | None = None) -
     whole = read_matrix(path, key=key) if opened is None else opened
     X, samples = whole.X, whole.sample_names
     N = X.shape[1] if len(X.shape) == 2 else 0
-    start, end = share(N, index, number)
+    start, end = bounds_of_part(N, index, number)
     own = X.tocsc()[:, start:end] if hasattr(X, "tocsc") else X[:, np.arange(start, end)]
-    return Part(whole._replace(X=own, sample_names=None if samples is None else samples[start:end]), start, N)
+    return OwnSamples(whole._replace(X=own, sample_names=None if samples is None else samples[start:end]), start, N)
 
 
-def share(length: int, index: int, number: int) -> tuple[int, int]:
+def bounds_of_part(length: int, index: int, number: int) -> tuple[int, int]:
     """Return the first and the end of one of several parts of equal length, or one more; raise if one is empty."""
     if length < number:
         raise ValueError(f"expected at least one sample for each of {number} processes; got {length}")
@@ -64,11 +64,11 @@ def share(length: int, index: int, number: int) -> tuple[int, int]:
     return int(ends[index]), int(ends[index + 1])
 
 
-def _from_folder(folder: Path, index: int, number: int, key: str | None) -> Part:
+def _from_folder(folder: Path, index: int, number: int, key: str | None) -> OwnSamples:
     files = sorted(file for file in folder.iterdir() if file.name.lower().endswith(SUFFIXES))
     if len(files) < number:
         raise ValueError(f"expected at least {number} files of samples in {folder}, one a process; got {len(files)}")
-    start, end = share(len(files), index, number)
+    start, end = bounds_of_part(len(files), index, number)
     widths = [_width(file, key) for file in files]
     pieces = [read_part(file, 0, 1, key).matrix for file in files[start:end]]
     heights = {piece.X.shape[0] for piece in pieces}
@@ -78,9 +78,9 @@ def _from_folder(folder: Path, index: int, number: int, key: str | None) -> Part
     named = None if any(one is None for one in names) else [name for one in names for name in one or []]
     sparse = {scipy.sparse.issparse(piece.X) for piece in pieces}
     if len(sparse) > 1:
-        raise ValueError(f"expected sparse matrices in all files of {folder}, or in none; got some of both")
+        raise ValueError(f"expected sparse matrices in all files of {folder}, or in none; got sparse and dense ones")
     X = (scipy.sparse.hstack if sparse.pop() else np.hstack)([piece.X for piece in pieces])
-    return Part(Matrix(X, pieces[0].feature_names, named, pieces[0].how), sum(widths[:start]), sum(widths))
+    return OwnSamples(NamedMatrix(X, pieces[0].feature_names, named, pieces[0].how), sum(widths[:start]), sum(widths))
 
 
 def _width(path: Path, key: str | None) -> int:
@@ -91,12 +91,12 @@ def _width(path: Path, key: str | None) -> int:
     return int(read_matrix(path, key=key).X.shape[1])
 
 
-def _opened(path: Path, key: str | None) -> Matrix | None:
+def _opened(path: Path, key: str | None) -> NamedMatrix | None:
     """Return a matrix that reads columns when they are asked for; None if a file has to be read as a whole."""
     if path.suffix.lower() in LAZY[1:]:
         return open_named(path, key)
     found = _columns(path) if key is None else None
-    return None if found is None else Matrix(found, None, None)
+    return None if found is None else NamedMatrix(found, None, None)
 
 
 def _columns(path: Path) -> Any:

@@ -20,11 +20,12 @@ import scipy.sparse
 
 from .inference.stream.batches import read_levels
 from .model import Gamma, GroupSparse, Priors, as_data, default_priors
-from .reading import Matrix, PathLike, read_matrix
+from .reading import NamedMatrix, PathLike, read_matrix
 from .reading.arrays import open_npy
-from .reading.hdf5 import SUFFIXES, Rows, open_hdf5, read_column
+from .reading.frames import read_column
+from .reading.hdf5 import SUFFIXES, FileRows, open_hdf5
 
-__all__ = ["LAZY", "Rows", "open_matrix", "open_named", "read_column", "sampled_priors"]
+__all__ = ["LAZY", "FileRows", "open_matrix", "open_named", "read_column", "sampled_priors"]
 
 LAZY = (".npy", *SUFFIXES)  # formats that are opened, not loaded
 SAMPLE = 2048  # samples of which the default priors are made
@@ -42,7 +43,7 @@ def open_matrix(path: PathLike, key: str | None = None) -> Any:
     return open_named(path, key).X
 
 
-def open_named(path: PathLike, key: str | None = None) -> Matrix:
+def open_named(path: PathLike, key: str | None = None) -> NamedMatrix:
     """Open a matrix as `open_matrix` does, with the names that its file has.
 
     Args:
@@ -59,7 +60,7 @@ def open_named(path: PathLike, key: str | None = None) -> Matrix:
         X = open_npy(path)
         if X.ndim != 2 or X.dtype.kind not in "biuf":
             raise ValueError(f"expected a matrix of real numbers in {path}; got {X.dtype} of shape {X.shape}")
-        return Matrix(X, None, None)
+        return NamedMatrix(X, None, None)
     if suffix in SUFFIXES:
         return open_hdf5(path, key)
     found = read_matrix(path)

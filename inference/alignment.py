@@ -144,7 +144,7 @@ def _numbers(prior: Any) -> list[np.ndarray]:
     if isinstance(prior, Gamma):
         return [np.asarray(x) for x in prior]
     if isinstance(prior, Given):  # rounded, as equal entries may be computed in different ways
-        return [np.asarray(prior.law.log_prob(x), float).round(4) for x in (0.3, 1.0, 3.0)]
+        return [np.asarray(prior.distribution().log_prob(x), float).round(4) for x in (0.3, 1.0, 3.0)]
     return []
 
 

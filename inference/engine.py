@@ -1,4 +1,4 @@
-"""Runs of sweeps: plain and accelerated sweeps, and the loop around them."""
+"""Runs of sweeps: the loop around them, on the device and on the host, and snapshots of it."""
 
 from __future__ import annotations
 
@@ -14,102 +14,14 @@ from ..model.priors import Priors
 from ..model.special import computed_by
 from ..model.types import Array
 from . import native
-from .bound import prior_terms
 from .compiling import least_memory
-from .hyper import Learn, learned_priors, relearn
-from .moments import Moments, Transposed
+from .convergence import Schedule, as_fit
+from .hyper import Learn
+from .momentum import State, accelerated, plain, without_momentum
 from .observations import Observations
-from .observed.sparse import Sparse, SparseCandidates
-from .posterior import Fit, Posterior
-from .sweep import extrapolate, moments, rescale, sweep
+from .posterior import Fit
 
 CHUNK = 25  # sweeps between returns to the host: progress, Ctrl-C, checkpoints
-ROUNDING = {4: 1e-3, 8: 1e-9}  # largest fall of the bound, relatively, by rounding; by bytes of a number
-
-
-class State(NamedTuple):
-    """The state of a run, from which it can resume.
-
-    moments: input of the next sweep; in an accelerated run, extrapolated by momentum.
-    factors: the factors after the last sweep.
-    reached: the moments of these factors, in an accelerated run; None in a plain run.
-    terms: the bound of these factors without Σ x log(M/x), which needs M: in a plain run the next sweep forms M anyway.
-    bound: the bound of these factors with the q(S) of the sweep, in an accelerated run; in a plain run, that of the
-        state before.
-    momentum: sweeps since momentum began: −1 before the first and in a plain run, 0 just after a reset.
-    priors: the priors learned so far, which `terms` and `bound` belong to; None if none are learned.
-    """
-
-    moments: Moments
-    factors: Transposed
-    reached: Any
-    terms: Array
-    bound: Array
-    momentum: Array
-    priors: Any = None
-
-    @property
-    def posterior(self) -> Posterior:
-        """The factors as users read them."""
-        return self.factors.posterior
-
-
-class Bounds(NamedTuple):
-    """The bound of the state that a sweep began from.
-
-    kept: the bound in that state: in an accelerated run with the q(S) of the sweep before.
-    optimum: the bound with q(S) at its optimum, if the sweep began from that state's own moments; else meaningless.
-    """
-
-    kept: Array
-    optimum: Array
-
-
-def plain(data: Observations, priors: Priors, state: State, learn: Learn | None = None) -> tuple[State, Bounds]:
-    """Make the paper's sweep, which forms M = g_T g_V of the state given and so completes that state's bound.
-
-    Hyperparameters are learned after the sweep; the state's own priors then replace the priors given.
-    """
-    priors = priors if learn is None else state.priors
-    q, S = sweep(data, priors, state.moments)
-    elbo = state.terms + S.log_ratio
-    m = moments(data, priors, q)
-    learned = None if learn is None else relearn(priors, learn, q, m, data.labels.weights_of(q))
-    terms = data.X.base + prior_terms(data, learned or priors, q)
-    return State(m, q, None, terms, elbo, state.momentum, learned), Bounds(elbo, elbo)
-
-
-def accelerated(data: Observations, priors: Priors, state: State, learn: Learn | None = None) -> tuple[State, Bounds]:
-    """Make a sweep from the moments extrapolated by momentum, then the scale step; keep both if the bound rose.
-
-    The sweep's own q(S) gives a valid bound for its factors without a further product. If this bound is below the last
-    one, the sweep is dropped, with its factors and learned priors, and momentum starts again with a plain sweep from
-    the last good factors. A plain sweep, the scale step and learning cannot lower the bound, so the bound never falls,
-    except by rounding.
-    """
-    priors = priors if learn is None else state.priors
-    q, S = sweep(data, priors, state.moments)
-    q = rescale(data, priors, q)
-    m = moments(data, priors, q)
-    learned = None if learn is None else relearn(priors, learn, q, m, data.labels.weights_of(q))
-    terms = data.X.base + prior_terms(data, learned or priors, q)
-    elbo = terms + data.labels.moved(S, state.moments, m)
-    good = (elbo >= state.bound) | (state.momentum <= 0)
-    momentum = jnp.where(good, state.momentum + 1, 0)
-    before = state.factors, state.reached, state.terms, state.bound, state.priors
-    kept, m, terms, elbo, learned = _choose(data, good, (q, m, terms, elbo, learned), before)
-    ahead = extrapolate(m, state.reached, state.moments, momentum)
-    return State(ahead, kept, m, terms, elbo, momentum, learned), Bounds(state.bound, state.terms + S.log_ratio)
-
-
-def _choose(data: Observations, good: Array, new: Any, old: Any) -> Any:
-    """Return the new values if they are good, else the old ones.
-
-    For a sparse X entry by entry, which needs one array of the size of V less; a branch is faster if arrays are small.
-    """
-    if isinstance(data.X, (Sparse, SparseCandidates)):
-        return jax.tree.map(partial(jnp.where, good), new, old)
-    return jax.lax.cond(good, lambda: new, lambda: old)
 
 
 class Progress(NamedTuple):
@@ -142,7 +54,6 @@ def _advance(
 ) -> tuple[State, Progress]:
     """Sweep until `limit`, a small relative change of the bound, or a non-finite bound; at most CHUNK sweeps."""
     one = accelerated if accelerate else plain
-    sparse = isinstance(data.X, (Sparse, SparseCandidates))
 
     def ongoing(carry: tuple) -> Array:
         _, progress = carry
@@ -152,7 +63,7 @@ def _advance(
         given, (last, n, _, record, optimum) = carry
         # Without it XLA moves everything that depends on the priors alone out of the loop, and compiles longer.
         held, _ = jax.lax.optimization_barrier((priors, given.momentum))  # type: ignore[no-untyped-call]  # JAX's
-        with computed_by(native.log_moments if sparse and data.X.is_compiled else None):
+        with computed_by(native.log_moments if data.X.is_compiled else None):
             state, (elbo, best) = one(data, held, given, learn)
         first = done + n == 0
         small = (jnp.abs(elbo - last) <= tol * jnp.abs(elbo)) & (given.momentum != 0)  # a dropped sweep changes nothing
@@ -173,16 +84,6 @@ def advance_in_place() -> Callable[..., tuple[State, Progress]]:
     """Return the same, for a sparse X with less memory: the arrays of the state become those of the next one."""
     static = ("accelerate", "learn")
     return jax.jit(_advance, static_argnames=static, donate_argnames="state", compiler_options=least_memory())
-
-
-class Schedule(NamedTuple):
-    """Options of a run: arguments of `cavi.run` by the same names, and `priors` as the user gave them."""
-
-    priors: Priors
-    max_steps: int
-    tol: float | None
-    accelerate: bool
-    learn: Learn | None
 
 
 class Snapshot(NamedTuple):
@@ -218,25 +119,25 @@ def run_one(
 
     The state is taken out of its list: if nothing else refers to it, it occupies no memory during the run.
     """
-    sparse = isinstance(data.X, (Sparse, SparseCandidates))
-    each = partial(advance_in_place() if sparse else advance, accelerate=schedule.accelerate, learn=schedule.learn)
+    in_place = data.X.in_place
+    each = partial(advance_in_place() if in_place else advance, accelerate=schedule.accelerate, learn=schedule.learn)
     state, last, threshold = _begin(begun.pop(), schedule.tol, schedule.accelerate)
     stage = _Stage(state, last, False, [])
     if resume is not None:
         stage = _Stage(_restored(data, state, resume), jnp.asarray(resume.last, last.dtype), resume.stop, [resume.elbo])
-    if sparse:
+    if in_place:
         stage = stage._replace(state=_own_arrays(stage.state))
     del state
 
     def fit() -> Fit:
         """Return the result so far. Its last bound is formed first, if X is dense in one more sweep."""
         state, last, stop, elbos, _ = stage.read()
-        if sparse:
+        if in_place:
             optimum, labels = _optimum(data, state)
             factors = state.factors._replace(lam=_own_arrays(state.factors.lam), labels=_own_arrays(labels))
-            return _fit(state._replace(factors=factors), elbos, optimum, stop, schedule)
-        after, progress = each(data, priors, _own(state), 0, 1, last, threshold)
-        return _fit(_settled(data, state, after), elbos, progress.optimum, stop, schedule)
+            return as_fit(state._replace(factors=factors), elbos, optimum, stop, schedule)
+        after, progress = each(data, priors, without_momentum(state), 0, 1, last, threshold)
+        return as_fit(_settled(data, state, after), elbos, progress.optimum, stop, schedule)
 
     def snapshot() -> Snapshot:
         """Return the run so far, on the host."""
@@ -318,10 +219,10 @@ def run_batch(data: Observations, priors: Priors, state: State, schedule: Schedu
         for r in range(R):
             elbos[r].append(np.asarray(progress.record[r], float)[: n[r]])
         done, stop = done + n, stop | np.asarray(progress.stop)
-    after, progress = each(data, priors, _own(state), 0 * done, 0 * done + 1, last, threshold)
+    after, progress = each(data, priors, without_momentum(state), 0 * done, 0 * done + 1, last, threshold)
     state = _settled(data, state, after)
     states = [jax.tree.map(lambda x, r=r: x[r], state) for r in range(R)]
-    return [_fit(states[r], elbos[r], progress.optimum[r], bool(stop[r]), schedule) for r in range(R)]
+    return [as_fit(states[r], elbos[r], progress.optimum[r], bool(stop[r]), schedule) for r in range(R)]
 
 
 def _own_arrays(tree: Any) -> Any:
@@ -332,14 +233,9 @@ def _own_arrays(tree: Any) -> Any:
 @jax.jit
 def _optimum(data: Observations, state: State) -> tuple[Array, Any]:
     """Return the bound with q(S) at its optimum, and the factors of labels, with the q(z) that is found with it."""
-    S = data.labels.allocate(data.X, _own(state).moments)
+    S = data.labels.allocate(data.X, without_momentum(state).moments)
     labels = state.factors.labels if S.labels is None else state.factors.labels._replace(z=S.labels)
     return state.terms + S.log_ratio, labels
-
-
-def _own(state: State) -> State:
-    """Return the state with its factors' own moments, without momentum; the next sweep is kept."""
-    return state if state.reached is None else state._replace(moments=state.reached, momentum=0 * state.momentum)
 
 
 def _settled(data: Observations, state: State, after: State) -> State:
@@ -347,65 +243,8 @@ def _settled(data: Observations, state: State, after: State) -> State:
     return state._replace(factors=data.labels.settle(state.factors, after.factors))
 
 
-@partial(jax.jit, static_argnames="sweeps")
-def anneal(data: Observations, priors: Priors, state: State, sweeps: int) -> State:
-    """Return the state after plain sweeps with β from 0 towards 1, so that labels do not lock in early."""
-
-    def one(state: State, beta: Array) -> tuple[State, None]:
-        return plain(data._replace(labels=data.labels.temper(beta)), priors, state)[0], None
-
-    return jax.lax.scan(one, state, jnp.linspace(0, 1, sweeps, endpoint=False, dtype=state.bound.dtype))[0]
-
-
 def _begin(state: State, tol: float | None, accelerate: bool) -> tuple[State, Array, Array]:
     """Return the state with or without a field for momentum, the bound before it, and the tolerance as a number."""
     state = state._replace(reached=state.moments if accelerate else None)
     dtype = state.bound.dtype
     return state, jnp.full(state.bound.shape, jnp.inf, dtype), jnp.full((), -1.0 if tol is None else tol, dtype)
-
-
-def find_fall(elbo: np.ndarray, itemsize: int) -> int | None:
-    """Return the sweep after which the bound fell by more than rounding, which exact sweeps cannot do; else None.
-
-    Args:
-        elbo: the bound after each sweep.
-        itemsize: bytes of a number.
-    """
-    change = np.diff(elbo)
-    deep = len(change) > 0 and bool(-change.min() > ROUNDING[itemsize] * np.abs(elbo).max())
-    return int(change.argmin()) + 1 if deep else None
-
-
-def _explain(fall: int, elbo: np.ndarray, dtype: Any, priors: Priors) -> str:
-    """Return a sentence about a fall of the bound, with its probable cause."""
-    largest = max(float(np.max(np.abs(np.asarray(leaf, float)))) for leaf in jax.tree.leaves(priors))
-    cure = "use double precision (jax_enable_x64), or smaller ones" if dtype.itemsize < 8 else "use smaller ones"
-    share = (elbo[fall - 1] - elbo[fall]) / abs(elbo[fall])
-    return (
-        f"The bound fell by {share:.1e} of itself in sweep {fall + 1}, more than rounding explains: {dtype.name} "
-        f"cannot hold its terms, with hyperparameters up to {largest:.1e}; {cure}."
-    )
-
-
-def _fit(state: State, elbos: list[np.ndarray], now: Array, stop: bool, schedule: Schedule) -> Fit:
-    """Return the result so far: the bounds before every sweep except the first, and the one now."""
-    tol = schedule.tol
-    before = np.concatenate(elbos)[1:]
-    elbo = np.append(before, float(now))
-    finite = np.isfinite(elbo)
-    fall = find_fall(elbo, state.bound.dtype.itemsize)
-    converged = stop and bool(finite.all()) and fall is None
-    if not finite.all():
-        message = f"The bound became {elbo[~finite][0]} at sweep {np.argmin(finite) + 1}."
-    elif fall is not None:
-        message = _explain(fall, elbo, state.bound.dtype, schedule.priors)
-    elif converged:
-        message = f"The bound changed by at most {tol:g} of itself in sweep {len(before)}, the last but one."
-    elif tol is None or len(before) < 2:
-        message = f"All {len(elbo)} sweeps were made."
-    else:
-        changes = np.abs(np.diff(before)) / abs(before[-1])
-        change = changes[changes > 0][-1] if changes.any() else 0.0  # a dropped sweep changes nothing
-        message = f"After {len(elbo)} sweeps the bound still changed by {change:.1e} of itself, above tol={tol:g}."
-    priors = learned_priors(schedule.priors, state.priors, schedule.learn)
-    return Fit(state.posterior, elbo, len(elbo), converged, message, learned=schedule.learn is not None, priors=priors)

@@ -33,7 +33,8 @@ from ..model.priors import Priors
 from ..model.problem import Problem, has_counts
 from ..model.types import Array
 from ..model.unlabelled import labels_of
-from .gibbs import Sites, draw_prior, require_exponential
+from .gibbs import Sites, draw_prior
+from .gibbs_labels import require_exponential
 from .particles import CHUNK, Run, known_counts, run_filter
 from .starts import check_key
 

@@ -44,8 +44,9 @@ from ..model.generative import group_sparse_nmf
 from ..model.priors import Gamma, Priors
 from ..model.problem import Problem, as_problem, require_counts
 from ..model.types import Array
-from ..model.unlabelled import have_single_label, label_logits, labels_of, unlabelled_samples, with_labels
+from ..model.unlabelled import with_labels
 from .gammas import draw_gammas
+from .gibbs_labels import concentrations, draw_labels, first_labels, least_groups, require_exponential
 from .scale import draw_scale
 from .sweep import rate_sums, update_lam
 from .thinning import Prepared, prepare, thin
@@ -155,16 +156,10 @@ def sweep(
     priors = problem.priors
     dictionary, coefficients = priors
     thinning, units, scale = jax.random.split(key, 3)
-    labels, data = _update_labels(jax.random.fold_in(key, 3), problem.data, coefficients, z)
-    S = thin(thinning, data.X, z["T"], z["V"], entries)
-    lam = update_lam(coefficients, rate_sums(coefficients, z["V"], data.groups))
-    shape = None if lam is None else lam.a + _least(jax.random.fold_in(key, 4), data, coefficients, z["lam"])
-    # The shapes depend on S and on how many samples there are, not on the values of T, V and λ. So one call draws for
-    # all three, and the scales are put in one after the other.
-    shapes = [dictionary.shape + S.T, coefficients.shape + S.V] + ([] if shape is None else [shape])
-    T, V, *rest = _standard_gammas(units, shapes + ([labels["pi"]] if "pi" in labels else []))
-    T = keep_positive(T / (dictionary.rates() + exposure * _observed_sums(data.mask, z["V"].T)))
-    V = keep_positive(V / (coefficients.rates(z.get("lam"), data) + exposure * _observed_sums(_turned(data.mask), T).T))
+    labels, data = draw_labels(jax.random.fold_in(key, 3), problem.data, coefficients, z)
+    T, V, *rest = _units((thinning, units, jax.random.fold_in(key, 4)), data, priors, z, entries, labels.get("pi"))
+    T = _draw_T(T, dictionary, data, z["V"], exposure)
+    V = _draw_V(V, coefficients, z.get("lam"), data, T, exposure)
     lam = update_lam(coefficients, rate_sums(coefficients, V, data.groups))
     z = {"T": T, "V": V} | ({} if lam is None else {"lam": keep_positive(rest[0] * lam.b)})
     z = rescale(scale, data, priors, z) if scale_move else z
@@ -190,86 +185,57 @@ def reverse_sweep(
     thinning, units, scale = jax.random.split(key, 3)
     data, labels = problem.data, {}
     if data.num_unlabelled > 0:
-        data, labels = with_labels(problem.data, z["z"]), _concentrations(problem.data, z["z"])
+        data, labels = with_labels(problem.data, z["z"]), concentrations(problem.data, z["z"])
     z = rescale(scale, data, problem.priors, z)
-    S = thin(thinning, data.X, z["T"], z["V"], entries)
+    T, V, *rest = _units(
+        (thinning, units, jax.random.fold_in(key, 4)), data, problem.priors, z, entries, labels.get("pi")
+    )
     q = update_lam(coefficients, rate_sums(coefficients, z["V"], data.groups))
-    shape = None if q is None else q.a + _least(jax.random.fold_in(key, 4), data, coefficients, z["lam"])
-    shapes = [dictionary.shape + S.T, coefficients.shape + S.V] + ([] if shape is None else [shape])
-    T, V, *rest = _standard_gammas(units, shapes + list(labels.values()))
     lam = None if q is None else keep_positive(rest[0] * q.b)
-    V = keep_positive(V / (coefficients.rates(lam, data) + exposure * _observed_sums(_turned(data.mask), z["T"]).T))
-    T = keep_positive(T / (dictionary.rates() + exposure * _observed_sums(data.mask, V.T)))
+    V = _draw_V(V, coefficients, lam, data, z["T"], exposure)
+    T = _draw_T(T, dictionary, data, V, exposure)
     z = z | {"T": T, "V": V} | ({} if lam is None else {"lam": lam})
     z |= {"pi": _normalised(rest[-1])} if labels else {}
-    drawn = _update_labels(jax.random.fold_in(key, 3), problem.data, coefficients, z)[0]
+    drawn = draw_labels(jax.random.fold_in(key, 3), problem.data, coefficients, z)[0]
     return z | ({"z": drawn["z"]} if drawn else {})
+
+
+def _units(
+    keys: tuple[Array, Array, Array],
+    data: Data,
+    priors: Priors,
+    z: Sites,
+    entries: Prepared | None,
+    pi: Array | None,
+) -> list[Array]:
+    """Draw S, and Gamma(a, 1) for T, V, for λ if there is one, and for π of these concentrations if it has a prior.
+
+    The shapes a depend on S and on how many samples there are, not on the values of T, V and λ. So one call draws for
+    all, and the scales are put in one after the other.
+    """
+    thinning, units, least = keys
+    dictionary, coefficients = priors
+    S = thin(thinning, data.X, z["T"], z["V"], entries)
+    lam = update_lam(coefficients, rate_sums(coefficients, z["V"], data.groups))
+    shapes = [dictionary.shape + S.T, coefficients.shape + S.V]
+    shapes += [] if lam is None else [lam.a + least_groups(least, data, coefficients, z["lam"])]
+    return _standard_gammas(units, shapes + ([] if pi is None else [pi]))
+
+
+def _draw_T(unit: Array, dictionary: Any, data: Data, V: Array, exposure: Array | float) -> Array:
+    """Return t_νi | S, V: a draw of Gamma(a, 1) over its rate 1/bᵗ + β Σ_τ v."""
+    return keep_positive(unit / (dictionary.rates() + exposure * _observed_sums(data.mask, V.T)))
+
+
+def _draw_V(unit: Array, coefficients: Any, lam: Array | None, data: Data, T: Array, exposure: Array | float) -> Array:
+    """Return v_iτ | S, T, λ: a draw of Gamma(a, 1) over its rate λ_{i z_τ} + β Σ_ν t."""
+    return keep_positive(unit / (coefficients.rates(lam, data) + exposure * _observed_sums(_turned(data.mask), T).T))
 
 
 def _normalised(gammas: Array) -> Array:
     """Return a draw of a Dirichlet: Gammas over their sum."""
     gammas = keep_positive(gammas)
     return gammas / gammas.sum(axis=-1, keepdims=True)
-
-
-def _update_labels(key: Array, data: Data, family: Any, z: Sites) -> tuple[Sites, Data]:
-    """Draw z | V, λ, π; return it, the concentrations of π | z, and the data with these labels."""
-    if data.num_unlabelled == 0:
-        return {}, data
-    drawn = jax.random.categorical(key, label_logits(family, z["lam"], z.get("pi"), z["V"], data), axis=1)
-    return {"z": drawn} | _concentrations(data, drawn), with_labels(data, drawn)
-
-
-def _concentrations(data: Data, z: Array) -> Sites:
-    """Return u + Σ_τ Δ_τ over samples of one label, known or drawn; or u_τ + Δ_τ of each. Nothing if π is known."""
-    labels = labels_of(data)
-    u = labels.dirichlet
-    if u is None:
-        return {}
-    membership = with_labels(data, z).membership
-    if u.ndim == 2:
-        return {"pi": u + membership[unlabelled_samples(data)]}
-    counts = (have_single_label(data) | (labels.unlabelled > 0)).astype(u.dtype)
-    return {"pi": u + counts @ membership}
-
-
-def _least(key: Array, data: Data, family: Any, lam: Array) -> Array:
-    """Return Σ_τ ([w_iτ = c] − m_τc) over multi-label samples, in the shape of λ: `rate_sums` counts these evenly."""
-    if data.several is None:
-        return jnp.zeros((), lam.dtype)
-    C, several = data.num_groups, data.several > 0
-
-    def of_group(c: Array) -> Data:
-        return data._replace(membership=jax.nn.one_hot(jnp.full(data.num_samples, c), C, dtype=lam.dtype))
-
-    rates = jax.vmap(lambda c: family.rates(lam, of_group(c)))(jnp.arange(C))  # groups × components × samples
-    share = jnp.where(several, data.membership.T, 1)[:, None, :] * rates
-    w = jax.random.categorical(key, jnp.log(share), axis=0)
-
-    def counted(c: Array) -> Array:
-        return family.collect(jnp.where(several, (w == c).astype(lam.dtype), 0), of_group(c))
-
-    evenly = family.collect(jnp.where(several, jnp.ones_like(w, lam.dtype), 0), data)
-    return jax.vmap(counted)(jnp.arange(C)).sum(axis=0) - evenly
-
-
-def first_labels(data: Data) -> Sites:
-    """Return the start of z and π, with unlabelled samples: a sweep draws z first, given π."""
-    if data.num_unlabelled == 0:
-        return {}
-    z = jnp.argmax(data.membership, axis=1)
-    return {"z": z} | {site: u / u.sum(axis=-1, keepdims=True) for site, u in _concentrations(data, z).items()}
-
-
-def require_exponential(problem: Problem) -> None:
-    """Raise for multi-label samples whose coefficients are not exponential: λ has no known conditional there."""
-    family = problem.priors.coefficients
-    several = problem.data.several is not None
-    if several and family.hyperprior is not None and not (np.asarray(family.shape) == 1).all():
-        raise ValueError(
-            "expected coefficients of shape 1 for Gibbs sampling with multi-label samples; got "
-            f"{type(family).__name__} of shape {np.asarray(family.shape).ravel()[0]:g}: mcmc.run_nuts takes it"
-        )
 
 
 def rescale(key: Array, data: Data, priors: Priors, z: Sites) -> Sites:

@@ -23,7 +23,8 @@ from ..model.priors import Gamma, Priors
 from ..model.problem import Problem, require_counts
 from ..model.types import Array
 from .chains import Chains, GibbsChains, Keep, keeper
-from .gibbs import Gibbs, Sites, first_labels, keep_positive, require_exponential
+from .gibbs import Gibbs, Sites, keep_positive
+from .gibbs_labels import first_labels, require_exponential
 from .guide import guide
 from .labels.warm_start import label_posterior
 from .posterior import Fit, Posterior

@@ -73,7 +73,7 @@ class Samples:
             none = np.zeros(0, np.int32)
             feature, sample = (none, none) if mask is None else (mask.feature, mask.sample)
             read: Any = read_sparse(X, Places(feature, sample, (F, width)), True, room)
-            return replace(read, seen_of_feature=read.seen_of_feature - empty)  # samples that fill up see nothing
+            return replace(read, seen_of_feature=read.seen_of_feature - empty)  # padding samples see nothing
         filled, seen = np.zeros((F, width), dtype), np.ones((F, width), dtype)
         filled[:, : len(samples)] = X
         seen[:, : len(samples)] = 1 if mask is None else mask

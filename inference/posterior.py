@@ -99,7 +99,7 @@ class Status(Enum):
 
 
 class StreamState(NamedTuple):
-    """Where a stream stands: with the rest of its `Fit`, all that it needs to resume.
+    """State of a stream: with the rest of its `Fit`, everything needed to resume it.
 
     T: q(T) after the last batch; the posterior has an average over batches.
     lam: the same of q(λ); None for a family without λ.

@@ -1,4 +1,4 @@
-"""What processes tell each other; every function has to be called by all processes."""
+"""Communication between processes; all processes must call each function."""
 
 from __future__ import annotations
 

@@ -166,7 +166,10 @@ def require_alike(priors: Priors) -> None:
     family = priors.coefficients
     each = family.hyperprior is not None or any(np.shape(x)[1:] > (1,) for x in jax.tree.leaves(family))
     if "sample" in family.axes and each:
-        raise ValueError("expected priors that are the same for all samples, which are on several devices; got others")
+        raise ValueError(
+            "expected priors that are the same for all samples, which are on several devices; got "
+            f"{type(family).__name__} that differs between samples"
+        )
 
 
 def labelled(data: Data, times: int) -> Data:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
-from numpyro import handlers
 from numpyro.distributions import biject_to
-from numpyro.infer import SVI, Trace_ELBO, init_to_value
-from numpyro.infer.autoguide import AutoDelta, AutoLowRankMultivariateNormal, AutoNormal
-from numpyro.primitives import Messenger
+from numpyro.infer import SVI, Trace_ELBO
 from sklearn.exceptions import ConvergenceWarning
 from tqdm.auto import tqdm
 
@@ -29,40 +25,17 @@ from ..model.priors import Gamma, Given, Priors
 from ..model.problem import Problem
 from ..model.types import Array
 from .diagnostics import estimate, weights_of
-from .families import Correlated, LogNormal, Point, near_gamma, near_log_normal, spread
-from .guide import draw_proportions, guide
+from .families import Correlated, LogNormal, near_gamma
+from .guide_families import FAMILIES, NAMES, SPREAD, GuideFamily
 from .labels.readout import label_probabilities
 from .labels.warm_start import label_posterior
-from .posterior import Fit, LabelPosterior, Posterior
+from .posterior import Fit, Posterior
 from .results import factors_of, match, rank_of
 from .starts import Start, check_key, fill, first_rates
 
 __all__ = ["run"]
 
 CHUNK = 100  # steps between returns to the host: progress, Ctrl-C
-SPREAD = 0.05  # log E[x] − E[log x] of a factor that starts from means alone: a deviation of about a third of the mean
-
-
-class Family(NamedTuple):
-    """A family of q: its guide and its factors.
-
-    auto: NumPyro's guide; None for the Gammas of `guide`.
-    factor: the class of its factors.
-    start: the function that makes a factor from its mean and spread.
-    """
-
-    auto: Callable[..., Any] | None
-    factor: type
-    start: Callable[[Array, Array], Any]
-
-
-FAMILIES = {
-    "gamma": Family(None, Gamma, near_gamma),
-    "normal": Family(AutoNormal, LogNormal, near_log_normal),
-    "lowrank": Family(AutoLowRankMultivariateNormal, Correlated, near_log_normal),
-    "map": Family(AutoDelta, Point, lambda mean, _: Point(mean)),
-}
-NAMES = {name: name for name in FAMILIES} | {f.auto.__name__: name for name, f in FAMILIES.items() if f.auto}
 
 
 def run(
@@ -114,66 +87,57 @@ def run(
     >>> fit.bound, bool(fit.elbo[-1] > fit.elbo[0])
     ('log_joint', True)
     """
-    family = _check(family, key, num_steps, num_particles, num_samples)
+    chosen = _check(family, key, num_steps, num_particles, num_samples)
     begun = start if start is None or isinstance(start, Start) else factors_of(start)
-    if isinstance(begun, Posterior) and rank is None:
-        rank = rank_of(begun)
-    problem = Problem(data, priors, rank)
+    problem = Problem(data, priors, rank_of(begun) if isinstance(begun, Posterior) and rank is None else rank)
     require_dense(problem.data, "SVI on the marginal model")
-    if family == "map":
-        _check_bounded(problem)
-        if problem.data.labels is not None and problem.data.labels.dirichlet is not None:
-            raise ValueError("expected known weights as label_prior for a MAP estimate; got a Dirichlet")
-    if FAMILIES[family].factor in (LogNormal, Correlated):
-        _check_logarithms(family, problem.priors)
+    _check_priors(chosen, problem)
     if isinstance(begun, Posterior):
         q = match(begun, problem, tuple)
     else:
         q = _posterior(fill(begun, data, priors, problem.rank, key, init), begun, problem)
     if problem.data.num_unlabelled > 0 and q.labels is None:
         q = q.with_labels(label_posterior(problem.data))
-    q = _as(family, q)
+    q = chosen.convert(q)
     key_init, key_run, key_compare = jax.random.split(key, 3)
-    svi = _svi(family, q, optimizer, num_particles)
-    begin = partial(svi.init, init_params=_pack(family, q))
-    # NumPyro's guides inspect the model when they are first called, and may not do so under jit.
-    state = (jax.jit(begin) if FAMILIES[family].auto is None else begin)(key_init, problem)
-    last, average, losses = _optimise(svi, state._replace(rng_key=key_run), problem, num_steps, progress_bar)
-    candidates = [q, *(_unpack(family, params, q) for params in (last, average))]
-    names = ["the start", "the last iterate", "the average iterate"]
-
-    def value(q: Posterior) -> np.ndarray:
-        if family == "map":  # the loss is exact
-            loss = svi.loss.loss(key_compare, _pack(family, q), labels_summed_out, svi.guide, problem)
-            return np.asarray([-loss, -loss], float)
-        return np.asarray(weights_of(problem, q, key=key_compare, num_samples=num_samples), float)
-
-    best, at = 0, value(candidates[0])
-    for n in (1, 2):
-        now = value(candidates[n])
-        gain = estimate(now - at)
-        if gain.value > 2 * gain.error or (np.isfinite(now).all() and not np.isfinite(at).all()):
-            best, at = n, now
+    svi = _svi(chosen, q, optimizer, num_particles)
+    state = _begin(svi, chosen, q, problem, key_init)._replace(rng_key=key_run)
+    last, average, losses = _optimise(svi, state, problem, num_steps, progress_bar)
+    candidates = {
+        "the start": q,
+        "the last iterate": chosen.unpack(last, q),
+        "the average iterate": chosen.unpack(average, q),
+    }
+    value = partial(_value, svi, chosen, problem, key=key_compare, num_samples=num_samples)
+    best, at = _best(candidates, value)
     elbo = -np.asarray(losses, float)
-    converged, message = _verdict(elbo, names[best], estimate(at), family)
+    converged, message = _verdict(elbo, best, estimate(at), chosen)
     if not converged:
         warnings.warn(message, ConvergenceWarning, stacklevel=2)
-    kind = "log_joint" if family == "map" else "collapsed"
-    kept = candidates[best]
-    if kept.labels is not None:
-        z = label_probabilities(kept, problem, key=key_compare, num_samples=num_samples)
-        kept = kept.with_labels(kept.labels._replace(z=jnp.asarray(z, problem.dtype)))
+    kept = _with_z(candidates[best], problem, key_compare, num_samples)
+    kind = "log_joint" if chosen.is_point else "collapsed"
     return Fit(kept, elbo, len(elbo), converged, message, kind, priors, **marks_of(data))
 
 
-def _check(family: str, key: Array, num_steps: int, num_particles: int, num_samples: int) -> str:
+def _check(family: str, key: Array, num_steps: int, num_particles: int, num_samples: int) -> GuideFamily:
+    """Return the family by its name; raise for options that are not what they should be."""
     if not isinstance(family, str) or family not in NAMES:
         raise ValueError(f"expected family to be one of {', '.join(map(repr, NAMES))}; got {family!r}")
     check_key(key)
     least = {"num_steps": (num_steps, 1), "num_particles": (num_particles, 1), "num_samples": (num_samples, 2)}
     for name, (value, low) in least.items():
         whole(name, value, low)
-    return NAMES[family]
+    return FAMILIES[NAMES[family]]
+
+
+def _check_priors(family: GuideFamily, problem: Problem) -> None:
+    """Raise for priors that the family cannot approximate."""
+    if family.is_point:
+        _check_bounded(problem)
+        if problem.data.labels is not None and problem.data.labels.dirichlet is not None:
+            raise ValueError("expected known weights as label_prior for a MAP estimate; got a Dirichlet")
+    if family.factor in (LogNormal, Correlated):
+        _check_logarithms(family.name, problem.priors)
 
 
 def _check_bounded(problem: Problem) -> None:
@@ -196,7 +160,7 @@ def _check_bounded(problem: Problem) -> None:
 def _check_logarithms(family: str, priors: Priors) -> None:
     """Raise unless NumPyro transforms a prior's support by logarithms, as the log-normal factors here assume."""
     for prior in (priors.dictionary, priors.coefficients, priors.coefficients.hyperprior):
-        if isinstance(prior, Given) and not np.isclose(biject_to(prior.law.support)(-1.0), np.exp(-1.0)):
+        if isinstance(prior, Given) and not np.isclose(biject_to(prior.distribution().support)(-1.0), np.exp(-1.0)):
             raise ValueError(f"expected priors that NumPyro transforms by logarithms for {family!r}; got {prior.name}")
 
 
@@ -209,98 +173,19 @@ def _posterior(means: Start, given: Start | None, problem: Problem) -> Posterior
     return Posterior(near_gamma(E_T, SPREAD), near_gamma(E_V, SPREAD), lam)
 
 
-def _as(family: str, q: Posterior) -> Posterior:
-    """Return the posterior in this family: unchanged if it belongs to it, else by mean and spread."""
-    made = FAMILIES[family]
-
-    def convert(factor: Any) -> Any:
-        if factor is None or isinstance(factor, made.factor):
-            return factor
-        s = spread(factor.mean, factor.log_mean)
-        near = made.start(factor.mean, jnp.where(s > 0, s, SPREAD))  # a point has no spread
-        if family == "lowrank":
-            near = Correlated(near.loc, near.scale, jnp.zeros((_rank(q), *near.loc.shape), near.loc.dtype))
-        return near
-
-    labels = None if q.labels is None else q.labels._replace(V=None)  # V has its mean and spread
-    return Posterior(convert(q.T), convert(q.V), convert(q.lam)).with_labels(labels)
-
-
-def _rank(q: Posterior) -> int:
-    """Return √dimension, NumPyro's choice."""
-    return round(math.sqrt(sum(np.size(factor.mean) for factor in q.sites.values())))
-
-
-class Unplated(Messenger):
-    """The model without its plates, for NumPyro's guides, which expect a plate to keep its dim: component has two."""
-
-    def process_message(self, msg: Any) -> None:
-        """Drop the plates; the distributions have their full shapes already."""
-        if msg["type"] == "sample":
-            msg["cond_indep_stack"] = []
-
-
-def _svi(family: str, q: Posterior, optimizer: Any, num_particles: int) -> SVI:
-    auto = FAMILIES[family].auto
-    if auto is None:
-        guided: Any = guide(q, together=True)
-        if q.labels is not None:
-            guided = handlers.block(guided, hide=["z"])
-    else:
-        options = {"rank": len(q.T.factor)} if family == "lowrank" else {}
-        centre = {site: jnp.exp(f.log_mean) for site, f in q.sites.items()}
-        model = Unplated(handlers.block(labels_summed_out, hide=["pi"]))
-        guided = auto(model, init_loc_fn=init_to_value(values=centre), **options)
-        if q.labels is not None and q.labels.pi is not None:
-            guided = partial(_with_proportions, guided, q.labels)
+def _svi(family: GuideFamily, q: Posterior, optimizer: Any, num_particles: int) -> SVI:
+    guided, optimizer = family.guide(q), optimizer or numpyro.optim.Adam(0.02)
     try:
-        return SVI(labels_summed_out, guided, optimizer or numpyro.optim.Adam(0.02), Trace_ELBO(num_particles))
+        return SVI(labels_summed_out, guided, optimizer, Trace_ELBO(num_particles))
     except (ImportError, TypeError) as error:
         raise ValueError(f"expected an optimizer of numpyro.optim or optax; got {optimizer!r} ({error})") from None
 
 
-def _with_proportions(auto: Callable[..., Any], labels: LabelPosterior, *args: Any, **kwargs: Any) -> None:
-    """Run NumPyro's guide for T, V and λ, and draw from q(π)."""
-    auto(*args, **kwargs)
-    draw_proportions(labels)
-
-
-ORDER = ("T", "lam", "V")  # of sites in the model, and so in the parameters of AutoLowRankMultivariateNormal
-
-
-def _pack(family: str, q: Posterior) -> dict[str, Array]:
-    """Return the parameters by their names in the family's guide."""
-    sites = {site: getattr(q, site) for site in ORDER if getattr(q, site) is not None}
-    pi = {} if q.labels is None or q.labels.pi is None else {"pi_u": q.labels.pi}
-    if family == "gamma":
-        return pi | {f"{site}_{name}": x for site, f in sites.items() for name, x in f._asdict().items()}
-    if family == "normal":
-        return pi | {f"{site}_auto_{name}": x for site, f in sites.items() for name, x in f._asdict().items()}
-    if family == "map":
-        return {f"{site}_auto_loc": f.value for site, f in sites.items()}
-    loc, scale = (jnp.concatenate([jnp.ravel(f[n]) for f in sites.values()]) for n in (0, 1))
-    factor = jnp.concatenate([f.factor.reshape(len(f.factor), -1) for f in sites.values()], axis=1)
-    return pi | {"auto_loc": loc, "auto_scale": scale, "auto_cov_factor": factor.T / scale[:, None]}
-
-
-def _unpack(family: str, params: dict[str, Array], like: Posterior) -> Posterior:
-    """Return the posterior from these parameters, the inverse of `_pack`."""
-    sites = {site: getattr(like, site) for site in ORDER if getattr(like, site) is not None}
-    if family == "lowrank":
-        loc, scale = params["auto_loc"], params["auto_scale"]
-        rows = (loc, scale, *(params["auto_cov_factor"] * scale[:, None]).T)
-        ends = np.cumsum([f.loc.size for f in sites.values()])[:-1]
-        cut = [jnp.split(row, ends) for row in rows]
-        shaped = {s: [parts[n].reshape(f.loc.shape) for parts in cut] for n, (s, f) in enumerate(sites.items())}
-        factors: dict[str, Any] = {s: Correlated(x[0], x[1], jnp.stack(x[2:])) for s, x in shaped.items()}
-    else:
-        infix, value = ("", "value") if family == "gamma" else ("auto_", "loc")
-        factors = {
-            s: type(f)(*(params[f"{s}_{infix}{value if name == 'value' else name}"] for name in f._fields))
-            for s, f in sites.items()
-        }
-    labels = None if like.labels is None else like.labels._replace(pi=params.get("pi_u"))
-    return Posterior(factors["T"], factors["V"], factors.get("lam")).with_labels(labels)
+def _begin(svi: SVI, family: GuideFamily, q: Posterior, problem: Problem, key: Array) -> Any:
+    """Return NumPyro's state before the first step."""
+    begin = partial(svi.init, init_params=family.pack(q))
+    # NumPyro's guides inspect the model when they are first called, and may not do so under jit.
+    return (jax.jit(begin) if family.auto is None else begin)(key, problem)
 
 
 def _optimise(
@@ -334,11 +219,41 @@ def _optimise(
     return svi.get_params(state), constrain(average), np.concatenate(losses)
 
 
-def _verdict(elbo: np.ndarray, kept: str, bound: Any, family: str) -> tuple[bool, str]:
+def _value(
+    svi: SVI, family: GuideFamily, problem: Problem, q: Posterior, *, key: Array, num_samples: int
+) -> np.ndarray:
+    """Return draws whose mean is the collapsed bound; for a point, the log joint density, which is exact, twice."""
+    if family.is_point:
+        loss = svi.loss.loss(key, family.pack(q), labels_summed_out, svi.guide, problem)
+        return np.asarray([-loss, -loss], float)
+    return np.asarray(weights_of(problem, q, key=key, num_samples=num_samples), float)
+
+
+def _best(candidates: dict[str, Posterior], value: Callable[[Posterior], np.ndarray]) -> tuple[str, np.ndarray]:
+    """Return the name and the draws of the best: a later one only if higher by two errors, or if it alone is finite."""
+    first, *later = candidates
+    best, at = first, value(candidates[first])
+    for name in later:
+        now = value(candidates[name])
+        gain = estimate(now - at)
+        if gain.value > 2 * gain.error or (np.isfinite(now).all() and not np.isfinite(at).all()):
+            best, at = name, now
+    return best, at
+
+
+def _with_z(q: Posterior, problem: Problem, key: Array, num_samples: int) -> Posterior:
+    """Return the posterior with z = E[p(z | V, λ, π)] over draws from it, if samples are unlabelled."""
+    if q.labels is None:
+        return q
+    z = label_probabilities(q, problem, key=key, num_samples=num_samples)
+    return q.with_labels(q.labels._replace(z=jnp.asarray(z, problem.dtype)))
+
+
+def _verdict(elbo: np.ndarray, kept: str, bound: Any, family: GuideFamily) -> tuple[bool, str]:
     """Return whether the bound no longer rose, by the last two fifths of the steps, and a sentence about it."""
     n = len(elbo)
-    what = "log joint density" if family == "map" else "collapsed bound"
-    said = f"kept {kept}, {what} {bound.value:.6g}" + ("" if family == "map" else f" ± {bound.error:.2g}")
+    what = "log joint density" if family.is_point else "collapsed bound"
+    said = f"kept {kept}, {what} {bound.value:.6g}" + ("" if family.is_point else f" ± {bound.error:.2g}")
     finite = np.isfinite(elbo)
     if not finite.all():
         return False, f"The loss became {-elbo[~finite][0]} at step {np.argmin(finite) + 1}; {said}."

@@ -19,8 +19,8 @@ from ..model.priors import Priors
 from ..model.problem import Problem
 from ..model.types import Array
 from . import cavi
-from .engine import plain
 from .guide import guide
+from .momentum import plain
 from .observations import observe
 from .starts import check_key
 

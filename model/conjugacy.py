@@ -10,7 +10,7 @@ import numpy as np
 import numpyro.distributions as dist
 
 from .data import Data
-from .distributions import check_law
+from .distributions import require_on_positive
 from .groups import Groups
 from .priors import Family, Gamma, Given, Priors
 from .special import gammaln, log_entropy
@@ -42,9 +42,9 @@ def conditional(family: Any, lam: Array | None, data: Data, rank: int) -> dist.D
     """Return the distribution of V given λ, components × samples: the family's own, or a Gamma by its closed forms."""
     size = rank, data.num_samples
     if hasattr(family, "conditional"):
-        law = family.conditional(lam, data)
-        check_law(f"V given λ, as {type(family).__name__} specifies it,", law)
-        full: dist.Distribution = law.expand(size)
+        own = family.conditional(lam, data)
+        require_on_positive(f"V given λ, as {type(family).__name__} specifies it,", own)
+        full: dist.Distribution = own.expand(size)
         return full
     rates = jnp.broadcast_to(family.rates(lam, data), size)
     if isinstance(family.shape, float) and family.shape == 1:  # faster to compile and to draw
@@ -119,7 +119,8 @@ def stand_in(prior: Gamma | Given) -> Gamma:
     """
     if isinstance(prior, Gamma):
         return prior
-    median = jnp.median(prior.law.sample(jax.random.key(0), (99,)), axis=0)  # few NumPyro distributions have quantiles
+    draws = prior.distribution().sample(jax.random.key(0), (99,))  # few NumPyro distributions have quantiles
+    median = jnp.median(draws, axis=0)
     return Gamma(jnp.ones_like(median), median)
 
 

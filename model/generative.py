@@ -98,9 +98,9 @@ def state(problem: Problem, augmented: bool = False, enumerate_labels: bool = Tr
     if size is not None:
         with rate_plates(family.axes, *size):
             lam = numpyro.sample("lam", family.hyperprior.broadcast(*size).distribution())
-    law = _coefficients(family, lam, data, K, sample, enumerate_labels)
+    conditional = _coefficients(family, lam, data, K, sample, enumerate_labels)
     with numpyro.plate("component", K, dim=-2), sample:
-        V: Array = numpyro.sample("V", law)
+        V: Array = numpyro.sample("V", conditional)
     if is_sparse(data):
         return numpyro.sample("X", SparsePoisson(T, V, data.X, data.mask), obs=data.X.values)
     seen = nullcontext() if data.mask is None else numpyro.handlers.mask(mask=data.mask.astype(bool))

@@ -32,7 +32,7 @@ from numpyro.distributions.transforms import PowerTransform
 
 from .checks import require_positive
 from .data import Data
-from .distributions import check_law, unexpanded
+from .distributions import require_on_positive, unexpanded
 from .special import digamma
 from .types import Array
 
@@ -112,20 +112,20 @@ class Given(NamedTuple):
     Users pass the distribution itself wherever a `Gamma` is accepted; `canonical` wraps it in this class.
     """
 
-    law: dist.Distribution
+    prior: dist.Distribution
 
     @property
     def name(self) -> str:
         """NumPyro's name of the distribution."""
-        return type(unexpanded(self.law)).__name__
+        return type(unexpanded(self.prior)).__name__
 
     def broadcast(self, *shape: int) -> Given:
         """Return the same expanded to this shape."""
-        return Given(self.law.expand(shape))
+        return Given(self.prior.expand(shape))
 
     def distribution(self) -> dist.Distribution:
         """Return the distribution."""
-        return self.law
+        return self.prior
 
     @property
     def hyperprior(self) -> None:
@@ -138,7 +138,7 @@ class Given(NamedTuple):
 
     def conditional(self, lam: None, data: Data) -> dist.Distribution:
         """Return the distribution, the same for all groups."""
-        return self.law
+        return self.prior
 
 
 class GroupSparse(NamedTuple):
@@ -286,7 +286,7 @@ def by_scale(prior: dist.Distribution) -> Any:
     >>> by_scale(dist.InverseGamma(2.0, 4.0))
     Gamma(a=2.0, b=0.25)
     """
-    check_law("the prior of scales", prior)
+    require_on_positive("the prior of scales", prior)
     base = unexpanded(prior)
     if isinstance(base, dist.InverseGamma):
         rates = Gamma(base.concentration, 1 / base.rate)
@@ -318,7 +318,7 @@ def is_grouped(priors: Priors) -> bool:
 
 def _canonical(name: str, prior: Any) -> Any:
     if isinstance(prior, dist.Distribution):
-        check_law(name, prior)
+        require_on_positive(name, prior)
         base = unexpanded(prior)
         if isinstance(base, dist.Gamma):
             return Gamma(base.concentration, 1 / base.rate).broadcast(*prior.batch_shape)

@@ -163,7 +163,7 @@ def _is_whole(x: Any) -> bool:
 def _parameters(name: str, prior: Any, axes: Axes) -> Parameters:
     """Return the numbers of a prior by name, with their axes; a NumPyro distribution only counts by its batch shape."""
     if isinstance(prior, Given):
-        return {name: (np.broadcast_to(1.0, prior.law.batch_shape), axes)}
+        return {name: (np.broadcast_to(1.0, prior.distribution().batch_shape), axes)}
     if isinstance(prior, Gamma):
         return {f"{name}.{k}": (v, axes) for k, v in prior._asdict().items()}
     if hasattr(prior, "axes"):  # a family without λ, whose parameters are its own

@@ -23,7 +23,7 @@ FOLDS = 3
 MANY = 300  # labelled samples, from which on one part is enough
 
 
-class Comparison(NamedTuple):
+class HeadComparison(NamedTuple):
     """Heads compared on samples that neither the head nor the dictionary has seen.
 
     chosen: the name of the head with the lowest log loss, the simplest of equals.
@@ -53,7 +53,7 @@ def candidates(X: Any, priors: Any) -> tuple[str, ...]:
     return names if priors is None or is_grouped(priors) else tuple(name for name in names if name != "model")
 
 
-def compare(plan: LearningPlan, X: Any, y: NDArray[Any], classes: Any, names: tuple[str, ...]) -> Comparison:
+def compare_heads(plan: LearningPlan, X: Any, y: NDArray[Any], classes: Any, names: tuple[str, ...]) -> HeadComparison:
     """Compare heads on parts of the labelled samples that are left out of dictionaries and heads in turn.
 
     Args:
@@ -67,7 +67,9 @@ def compare(plan: LearningPlan, X: Any, y: NDArray[Any], classes: Any, names: tu
     parts = left_out_parts(y[known], plan.part_seed)
     if len(classes) < 2 or not parts:
         why = "there is one class only" if len(classes) < 2 else "no class has two labelled samples to compare heads on"
-        return Comparison(names[0], _table({}, np.array([], int)), f"{names[0]}: {why}", None, np.array([], int), EQUAL)
+        return HeadComparison(
+            names[0], _table({}, np.array([], int)), f"{names[0]}: {why}", None, np.array([], int), EQUAL
+        )
     X, y = X[:, known], y[known]
     plan = plan._replace(recipe=plan.recipe.roughly(), select="bound")
     found: dict[str, list[NDArray[Any]]] = {name: [] for name in names}
@@ -89,7 +91,7 @@ def compare(plan: LearningPlan, X: Any, y: NDArray[Any], classes: Any, names: tu
     scores = {name: even(S, name) for name, S in scores.items()}
     table = _table(scores, truth)
     chosen = str(table["head"][table["log_loss"].argmin()])  # the first of equals
-    return Comparison(chosen, table, _reason(chosen, table, len(truth)), scores[chosen], truth, weights)
+    return HeadComparison(chosen, table, _reason(chosen, table, len(truth)), scores[chosen], truth, weights)
 
 
 def _scores(name: str, memory: Memory, seen: Any, new: Any, y: NDArray[Any]) -> NDArray[np.float64]:

@@ -14,7 +14,7 @@ from .prediction import Memory, class_scores
 
 LIVE = 0.5  # proportion of components in use below which a fit is suspect
 LEAST = 0.5  # proportion of the counts in X that a dictionary should explain
-EARLY = 10  # sweeps, before which a fit is judged by nobody
+EARLY = 10  # sweeps below which no warning is given
 ENOUGH = 200  # samples whose predicted classes are looked at
 COUNTS = 1.0  # mean of the largest entries of samples, in counts, below which X hardly holds information
 

@@ -15,7 +15,7 @@ from ..inference import Posterior
 from ..inference.fold_in import fold_in
 from ..model import Priors
 from ..model.priors import is_grouped
-from .projection import nnls
+from .least_squares import nnls
 
 FEW = 0.25  # proportion of nonzeros up to which a dense X is folded in as a sparse one, which gives the same numbers
 TOLERANCE = 1e-5  # of fold_in for sparse X: no predicted class differed from that at 1e-6, at half the price

@@ -23,7 +23,8 @@ from ..model.forks import require_own_threads
 from ..model.missing import with_nan
 from ..model.priors import canonical
 from ..sets import NamedSets
-from .projection import accuracy, nnls
+from .least_squares import nnls
+from .projection import accuracy
 
 ROUGH = 1e-4  # tolerance of fits that are only compared or judged: the last sweeps hardly matter there
 
@@ -118,7 +119,7 @@ def draw_seeds(random_state: Any, num_restarts: int) -> tuple[int, list[int]]:
     return part, [int(seed) for seed in rng.randint(2**31 - 1, size=num_restarts)]
 
 
-def labelled(X: NDArray[Any], y: NDArray[Any] | None) -> Data:
+def data_with_index(X: NDArray[Any], y: NDArray[Any] | None) -> Data:
     """Build Data from X (features × samples) and class indices, −1 for unlabelled samples; or samples × labels."""
     if y is None or y.ndim == 2 or (y >= 0).all():
         return as_data(X, y)
@@ -127,7 +128,7 @@ def labelled(X: NDArray[Any], y: NDArray[Any] | None) -> Data:
 
 def by_bound(recipe: Recipe, X: NDArray[Any], y: NDArray[Any] | None, keys: Sequence[Any], verbose: int) -> Found:
     """Fit once for each key and keep the highest bound. X: features × samples; y: class indices, −1 if unlabelled."""
-    data = labelled(X, y)
+    data = data_with_index(X, y)
     fits, sound = _run_all(recipe, data, recipe.make_priors(data), keys, verbose)
     bounds = np.array([fit.elbo[-1] for fit in fits])
     return Found(fits, bounds, bounds, max(sound, key=lambda r: bounds[r]), sound)
@@ -143,13 +144,13 @@ def by_validation(
     A fit whose bound is not finite has accuracy NaN. Unlabelled samples, −1, belong to the first part and do not count
     towards the accuracy.
     """
-    data = labelled(X[:, parts[0]], y[parts[0]])
+    data = data_with_index(X[:, parts[0]], y[parts[0]])
     old, new = ((X[:, part], y[part]) for part in (parts[0][y[parts[0]] >= 0], parts[1]))
     fits, sound = _run_all(recipe, data, recipe.make_priors(data), keys, verbose)
     bounds, scores = np.array([fit.elbo[-1] for fit in fits]), np.full(len(fits), np.nan)
     scores[sound] = [accuracy(fits[r].posterior.T.mean, *old, *new) for r in sound]
     best = max(sound, key=lambda r: (scores[r], bounds[r]))
-    data = labelled(X, y)
+    data = data_with_index(X, y)
     [fits[best]], _ = _run_all(recipe, data, recipe.make_priors(data), [keys[best]], 0, begin=fits[best].posterior)
     return Found(fits, bounds, scores, best, sound)
 

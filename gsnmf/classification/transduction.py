@@ -18,7 +18,8 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.semi_supervised import LabelSpreading
 
 from ..model.checks import require_fraction, whole
-from .projection import nnls, unit
+from .least_squares import nnls
+from .projection import unit
 from .representation import imputed
 
 TINY = 1e-12  # squared distance of samples that are the same up to rounding
@@ -80,7 +81,7 @@ def transduce(
 
     def verdict(dictionaries: Sequence[ArrayLike], last: bool) -> NDArray[np.float64]:
         graph = affinities(views(X, dictionaries, samples[last]), neighbours[last])
-        return spread(graph, labels, num_classes, alpha)
+        return spread_labels(graph, labels, num_classes, alpha)
 
     shares = verdict(dictionaries, False)
     if refit is not None:
@@ -89,7 +90,7 @@ def transduce(
     return shares
 
 
-def spread(graph: csr_array, labels: NDArray[np.int64], num_classes: int, alpha: float) -> NDArray[np.float64]:
+def spread_labels(graph: csr_array, labels: NDArray[np.int64], num_classes: int, alpha: float) -> NDArray[np.float64]:
     """Return F = α S F + (1 − α) Y, rows divided by their sums, on a graph of affinities.
 
     The arguments are those of `transduce`.

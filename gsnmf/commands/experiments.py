@@ -16,7 +16,7 @@ from .options import Interrupted, check_folder
 from .outputs import add_force, check_outputs
 
 if TYPE_CHECKING:
-    from ..experiments.protocol import Plan, Problem
+    from ..experiments.protocol import PreparedDataset, Workload
 
 PATHS, CLUSTER = ("--data", "--out"), "pip install 'gsnmf[cluster]'"
 DATASETS = ("digits", "orl", "yale", "yale-condition", "jaffe")
@@ -180,14 +180,16 @@ def _sweep(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _plan(arguments: argparse.Namespace, plan: Plan) -> Plan:
+def _plan(arguments: argparse.Namespace, plan: Workload) -> Workload:
     if arguments.folds is not None and arguments.folds > plan.folds:
         raise ValueError(f"expected --folds of at most {plan.folds}; got {arguments.folds}")
     given = {"runs": arguments.runs, "use": arguments.folds, "restarts": arguments.restarts}
     return plan._replace(bounds=arguments.bounds, **{k: v for k, v in given.items() if v is not None})
 
 
-def _work(arguments: argparse.Namespace, plan: Plan, methods: list[tuple[str, dict[str, Any]]]) -> tuple[list, Path]:
+def _work(
+    arguments: argparse.Namespace, plan: Workload, methods: list[tuple[str, dict[str, Any]]]
+) -> tuple[list, Path]:
     """Run the plan; return its rows, and the file they are in."""
     name = "sweep" if hasattr(arguments, "vary") else "reproduce"
     path = arguments.out or Path("gsnmf_results") / f"{name}_{arguments.dataset}.jsonl"
@@ -247,14 +249,14 @@ def _said(words: list[str]) -> str:
     return shlex.join(short)
 
 
-def load(dataset: str, data: Path | None) -> Problem:
+def load(dataset: str, data: Path | None) -> PreparedDataset:
     """Load a dataset, preprocessed as in the paper.
 
     Args:
         dataset: one of `DATASETS`.
         data: the user's copy, for datasets that need one.
     """
-    from ..experiments.protocol import Problem
+    from ..experiments.protocol import PreparedDataset
     from ..images.preprocessing import prepared
 
     try:
@@ -263,7 +265,7 @@ def load(dataset: str, data: Path | None) -> Problem:
         if data is not None:
             raise
         raise ValueError(f"expected --data PATH with {dataset}: {error}") from None
-    return Problem(dataset, found.X, found.labels)
+    return PreparedDataset(dataset, found.X, found.labels)
 
 
 def _cluster(scheduler: str | None) -> Any:

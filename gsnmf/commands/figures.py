@@ -140,13 +140,13 @@ def _draw_fits(arguments: argparse.Namespace, datasets: list[str], fits: Path, s
     from ..datasets import OWN_COPY, SHORT_CREDITS
     from ..experiments.panels import models, panels
     from ..experiments.presets import preset
-    from ..experiments.protocol import Problem
+    from ..experiments.protocol import PreparedDataset
     from ..images.preprocessing import prepared
 
     pages = []
     for dataset in datasets:
         found = prepared(dataset, arguments.data if dataset in OWN_COPY else None)
-        problem = Problem(dataset, found.X, found.labels)
+        problem = PreparedDataset(dataset, found.X, found.labels)
         given = {name: getattr(arguments, name) for name in ("large", "small", "lam_start", "max_steps")}
         wanted = models(dataset, **given)
         shown = panels(problem, fits, wanted, arguments.seed, saved)

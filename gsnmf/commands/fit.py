@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .inputs import FILES, announce, said
+from .interruptible import run_interruptible
 from .options import (
     add_problem,
     add_run,
@@ -25,6 +26,7 @@ from .processes import Agreement, add_distributed, check_distributed, in_process
 from .stream import add_stream, check_stream, run_stream
 
 if TYPE_CHECKING:
+    from ..checkpoints import Checkpoint
     from ..inference import Fit
     from ..model import Data, Priors
 
@@ -121,7 +123,7 @@ def _fit(arguments: argparse.Namespace) -> int:
 def _fit_and_save(arguments: argparse.Namespace, npz: Path, checkpoint: Path) -> int:
     import jax
 
-    from ..inference import cavi
+    from ..inference.beginning import check_options
     from ..memory import plan
     from ..saving import save_fit
 
@@ -130,7 +132,7 @@ def _fit_and_save(arguments: argparse.Namespace, npz: Path, checkpoint: Path) ->
     if shape is not None and shape[0] * shape[1] != data.num_features:
         raise ValueError(f"expected --image-shape with {data.num_features} pixels; got {shape[0]}x{shape[1]}")
     options = run_options(arguments)
-    cavi.check_options(options["max_steps"], options["tol"])
+    check_options(options["max_steps"], options["tol"])
     planned = plan(data, rank).check()
     if jax.process_index() == 0:
         announce(arguments)
@@ -149,12 +151,17 @@ def _fit_and_save(arguments: argparse.Namespace, npz: Path, checkpoint: Path) ->
         print(f"gsnmf: interrupted after sweep {fit.num_steps}; {where}", file=sys.stderr)
         return 130
     checkpoint.unlink(missing_ok=True)  # not before the fit is saved
+    return _describe_fit(arguments, npz, data, fit, seconds)
+
+
+def _describe_fit(arguments: argparse.Namespace, npz: Path, data: Data, fit: Fit, seconds: float) -> int:
+    """Print the table of a saved fit and draw its pictures; return the exit code."""
     print(_table(data, fit, seconds))
     if not math.isfinite(fit.elbo[-1]):
         print(f"gsnmf: error: {fit.message} The saved factors are not usable.", file=sys.stderr)
         return 1
     print(f"\n{fit.message}\nSaved in {npz} and {npz.with_suffix('.json').name}")
-    if not bare:
+    if not (arguments.without_data or arguments.distributed):
         print(f"A page about it: gsnmf report {npz}")
     if arguments.plots is not None:
         from ..drawing.plots import save_figures
@@ -165,59 +172,64 @@ def _fit_and_save(arguments: argparse.Namespace, npz: Path, checkpoint: Path) ->
 
 
 def _run(arguments: argparse.Namespace, data: Data, priors: Priors, rank: int, file: Path) -> tuple[Fit | None, bool]:
-    """Return the fit, and whether Ctrl-C ended it: then the fit of the last 25 sweeps, or None before the first."""
+    """Return the fit, and whether a signal ended it: then the fit of the last 25 sweeps, or None before the first."""
     import jax
     from tqdm import tqdm
 
-    from ..checkpoints import Checkpoint, mark_of
     from ..classification.restarts import draw_seeds
     from ..inference import cavi
     from ..inference.warning import quiet
     from ..interrupts import raise_if_received, remembering
 
     raise_if_received()
-    last: list[Fit] = []
-    options = run_options(arguments)
+    options: dict[str, Any] = run_options(arguments)
     _, [first] = draw_seeds(arguments.seed, 1)  # the estimator's first restart, so that both give the same fit
-    learn, axes = None, (arguments.learn_dictionary, arguments.learn_coefficients)
-    if any(axes):
-        # The shapes of λ specify which component belongs to which label: only the scale can be learned.
-        learn = cavi.learn(*axes, what=("both", "both" if arguments.labels is None else "scale"))
-    own = {"seed": arguments.seed, "init": options["init"], "lam_start": options["lam_start"], "learn": axes}
-    mark, first_process = mark_of(data, priors, own), jax.process_index() == 0
+    options |= {"key": jax.random.key(first), "rank": rank, "learn": _learned(arguments)}
+    options["labels"] = cavi.labelling_for(data, options["init"])
     agreement = Agreement()
-    kept = Checkpoint(file, mark, arguments.checkpoint_every, due=agreement.due, writes=first_process)
+    kept = _checkpoint(arguments, data, priors, file, agreement)
     resume = kept.load()
-    if resume is not None and first_process:
+    if resume is not None and kept.writes:
         print(f"gsnmf: resuming from sweep {resume.num_steps} of {file}", file=sys.stderr)
     bar = tqdm(total=options["max_steps"], unit="sweep", disable=None)
     # the table has what warnings would say
-    with said(first_process), bar as progress, quiet(), remembering(arguments.distributed):
-
-        def checkpoint(fit: Fit) -> None:
-            last[:] = [fit]
-            progress.update(fit.num_steps - progress.n)
-            agreement.raise_if_ending() if arguments.distributed else raise_if_received()
-
-        try:
-            fit = cavi.run(
-                data,
-                priors,
-                key=jax.random.key(first),
-                rank=rank,
-                learn=learn,
-                labels=cavi.labelling_for(data, options["init"]),
-                callback=checkpoint,
-                checkpoint=kept,
-                resume=resume,
-                **options,
-            )
-        except KeyboardInterrupt:
-            if not last or arguments.distributed:  # then the checkpoint is all that is kept
-                return None, True
+    with said(kept.writes), bar as progress, quiet(), remembering(arguments.distributed):
+        fit, interrupted = run_interruptible(
+            lambda callback: cavi.run(data, priors, callback=callback, checkpoint=kept, resume=resume, **options),
+            seen=lambda fit: progress.update(fit.num_steps - progress.n),
+            stop=agreement.raise_if_ending if arguments.distributed else raise_if_received,
+        )
+        if interrupted and arguments.distributed:  # the checkpoint is all that is kept
+            return None, True
+        if interrupted and fit is not None:
             kept.save_last()
-            return last[0]._replace(converged=False, message=f"Interrupted after sweep {last[0].num_steps}."), True
-    return fit, False
+            fit = fit._replace(converged=False, message=f"Interrupted after sweep {fit.num_steps}.")
+    return fit, interrupted
+
+
+def _learned(arguments: argparse.Namespace) -> Any:
+    """Return the hyperparameters to learn; None for none."""
+    from ..inference import cavi
+
+    axes = arguments.learn_dictionary, arguments.learn_coefficients
+    if not any(axes):
+        return None
+    # The shapes of λ specify which component belongs to which label: only the scale can be learned.
+    return cavi.learn(*axes, what=("both", "both" if arguments.labels is None else "scale"))
+
+
+def _checkpoint(
+    arguments: argparse.Namespace, data: Data, priors: Priors, file: Path, agreement: Agreement
+) -> Checkpoint:
+    """Return the checkpoint of this run, which process 0 writes."""
+    import jax
+
+    from ..checkpoints import Checkpoint, mark_of
+
+    options, axes = run_options(arguments), (arguments.learn_dictionary, arguments.learn_coefficients)
+    own = {"seed": arguments.seed, "init": options["init"], "lam_start": options["lam_start"], "learn": axes}
+    mark = mark_of(data, priors, own)
+    return Checkpoint(file, mark, arguments.checkpoint_every, due=agreement.due, writes=jax.process_index() == 0)
 
 
 def _table(data: Data, fit: Fit, seconds: float) -> str:

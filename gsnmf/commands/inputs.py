@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..model import Data
-    from ..reading import Matrix
+    from ..reading import NamedMatrix
 
 FIRST = 256  # samples of a file that is not loaded, looked at for values that are not counts
 FILES = """\
@@ -64,7 +64,7 @@ def read_data(arguments: argparse.Namespace, path: Path, **more: Any) -> Data:
     return as_data(matrix.X, groups, feature_names=matrix.feature_names, sample_names=matrix.sample_names, **more)
 
 
-def describe(arguments: argparse.Namespace, matrix: Matrix, path: Path, more: str = "") -> None:
+def describe(arguments: argparse.Namespace, matrix: NamedMatrix, path: Path, more: str = "") -> None:
     """Set `arguments.said`: what was read, and a warning if an AnnData's matrix does not hold counts.
 
     Args:
@@ -76,11 +76,11 @@ def describe(arguments: argparse.Namespace, matrix: Matrix, path: Path, more: st
     import numpy as np
 
     from ..reading.counts import counts_advice
-    from ..streams import Rows
+    from ..streams import FileRows
 
     arguments.said = [matrix.describe() + more]
     if path.suffix.lower() in (".h5ad", ".zarr"):
-        X = matrix.X[:, np.arange(min(FIRST, matrix.X.shape[1]))] if isinstance(matrix.X, Rows) else matrix.X
+        X = matrix.X[:, np.arange(min(FIRST, matrix.X.shape[1]))] if isinstance(matrix.X, FileRows) else matrix.X
         advice = counts_advice(X)
         if advice is not None:
             arguments.said.append(f"warning: {advice.partition(': ')[0]}: --key layers/NAME reads another matrix")

@@ -45,7 +45,8 @@ def check_distributed(arguments: argparse.Namespace) -> None:
             raise ValueError("expected --plots without --distributed; got both (gsnmf report draws a saved fit)")
         for name in READING:
             if name != "key" and getattr(arguments, name) is not None:
-                raise ValueError(f"expected no --{name.replace('_', '-')} with --distributed, which reads X; got it")
+                option = f"--{name.replace('_', '-')}"
+                raise ValueError(f"expected no {option} with --distributed, which reads X; got {option}")
     for name in ("wait", "heartbeat"):
         seconds = getattr(arguments, name)
         if seconds is not None and not 1 <= seconds < 1e6:

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .inputs import READING, announce, describe
+from .interruptible import run_interruptible
 from .options import PRIOR_OPTIONS, check_files, given, run_options
 
 if TYPE_CHECKING:
     from ..inference import Fit
+    from ..reading import NamedMatrix
 
-PASSES = 4  # over the samples; docs/scaling.md shows how far they go
+PASSES = 4  # over the samples; docs/streams.md shows how far they go
 UNUSED = (
     *("seeds", "strength", "plots", "image_shape", "learn_dictionary", "learn_coefficients"),
     *("max_steps", "tol"),
@@ -44,34 +46,22 @@ def check_stream(arguments: argparse.Namespace) -> None:
         return
     useless = list(given(arguments, *UNUSED))
     if useless:
-        raise ValueError(f"expected no --{useless[0].replace('_', '-')} with --stream, where it has no effect; got it")
+        name = useless[0].replace("_", "-")
+        raise ValueError(f"expected no --{name} with --stream, where it has no effect; got --{name}")
 
 
 def run_stream(arguments: argparse.Namespace, npz: Path) -> int:
     """Fit a stream and save it in `npz`, with checkpoints; return the exit code."""
     from ..memory import plan_stream
     from ..model import Names
-    from ..saving import load_fit, save_fit
-    from ..streams import LAZY, open_named, sampled_priors
+    from ..saving import save_fit
+    from ..streams import sampled_priors
 
     if not (arguments.resume or arguments.force):
         check_interrupted(npz)
-    if arguments.file.suffix.lower() not in LAZY:  # then it is loaded
-        check_files(arguments)
-    matrix = open_named(arguments.file, arguments.key)
+    matrix, groups, levels = _open(arguments)
     X, features = matrix.X, matrix.feature_names
-    groups, levels = labels_in(arguments), []
-    if groups is not None and len(groups) != X.shape[1]:
-        raise ValueError(f"expected one label for each of the {X.shape[1]} samples; got {len(groups)}")
-    if groups is not None:
-        from ..inference.stream.batches import read_levels
-
-        levels = read_levels(groups, None)[1]
-    start = None
-    if arguments.resume:
-        start = load_fit(npz).fit
-        if start.stream is None:
-            raise ValueError(f"expected --out to name a saved stream to resume; got another fit in {npz}")
+    start = _saved_stream(npz) if arguments.resume else None
     options = given(arguments, *PRIOR_OPTIONS)
     priors: Any = sampled_priors(X, groups, rank=arguments.rank, **options) if start is None else start.priors
     names = Names(range(X.shape[0]) if features is None else features, [], levels)
@@ -95,6 +85,32 @@ def run_stream(arguments: argparse.Namespace, npz: Path) -> int:
     return 0
 
 
+def _open(arguments: argparse.Namespace) -> tuple[NamedMatrix, Any, list[Any]]:
+    """Return the matrix, opened if its format allows that, the labels of its samples or None, and the groups."""
+    from ..inference.stream.batches import read_levels
+    from ..streams import LAZY, open_named
+
+    if arguments.file.suffix.lower() not in LAZY:  # then it is loaded
+        check_files(arguments)
+    matrix = open_named(arguments.file, arguments.key)
+    groups, N = labels_in(arguments), matrix.X.shape[1]
+    if groups is None:
+        return matrix, None, []
+    if len(groups) != N:
+        raise ValueError(f"expected one label for each of the {N} samples; got {len(groups)}")
+    return matrix, groups, read_levels(groups, None)[1]
+
+
+def _saved_stream(npz: Path) -> Fit:
+    """Return the stream that was saved, to resume it."""
+    from ..saving import load_fit
+
+    fit = load_fit(npz).fit
+    if fit.stream is None:
+        raise ValueError(f"expected --out to name a saved stream to resume; got another fit in {npz}")
+    return fit
+
+
 def check_interrupted(npz: Path) -> None:
     """Raise before an interrupted stream is replaced: one that was saved without its duration."""
     from ..saving import load_fit
@@ -112,54 +128,41 @@ def check_interrupted(npz: Path) -> None:
 
 def labels_in(arguments: argparse.Namespace) -> Any:
     """Return the labels in a file, or in a column of AnnData's obs; None without."""
-    from ..reading import Matrix, read_columns
+    from ..reading import NamedMatrix, read_columns
     from ..streams import read_column
 
     inside = arguments.file.suffix.lower() in (".h5ad", ".zarr")
     column = (lambda name: read_column(arguments.file, name)) if inside else None
-    return read_columns(Matrix(None, None, None, column=column), arguments.file, arguments.labels)
+    return read_columns(NamedMatrix(None, None, None, column=column), arguments.file, arguments.labels)
 
 
 def _run(
     arguments: argparse.Namespace, X: Any, groups: Any, priors: Any, start: Any, save: Any
 ) -> tuple[Fit | None, bool]:
-    """Return the fit, and whether Ctrl-C ended it: then the last checkpoint, or None before the first."""
+    """Return the fit, and whether a signal ended it: then the fit so far, or None before the first."""
     import jax
 
     from ..classification.restarts import draw_seeds
     from ..inference import cavi
-    from ..interrupts import raise_if_received
 
-    last: list[Fit] = [] if start is None else [start]
     saved = time.perf_counter()
     _, [seed] = draw_seeds(arguments.seed, 1)
 
-    def checkpoint(fit: Fit) -> None:
+    def save_if_due(fit: Fit) -> None:
         nonlocal saved
-        last[:] = [fit]
         if time.perf_counter() - saved > arguments.checkpoint_every:
             save(fit)
             saved = time.perf_counter()
-        raise_if_received()
 
     options = {name: value for name, value in run_options(arguments).items() if name in ("init", "lam_start")}
-    try:
-        fit = cavi.stream(
-            X,
-            priors,
-            groups=groups,
-            key=jax.random.key(seed),
-            rank=arguments.rank,
-            passes=PASSES if arguments.passes is None else arguments.passes,
-            batch_size=arguments.batch_size,
-            start=start,
-            progress_bar=True,
-            callback=checkpoint,
-            **options,
-        )
-    except KeyboardInterrupt:
-        return (last[0], True) if last else (None, True)
-    return fit, False
+    options |= {"groups": groups, "rank": arguments.rank, "batch_size": arguments.batch_size, "start": start}
+    options["passes"] = PASSES if arguments.passes is None else arguments.passes
+    key = jax.random.key(seed)
+    return run_interruptible(
+        lambda callback: cavi.stream(X, priors, key=key, progress_bar=True, callback=callback, **options),
+        seen=save_if_due,
+        last=start,
+    )
 
 
 def _table(X: Any, levels: list[Any], fit: Fit, seconds: float) -> str:

@@ -91,17 +91,7 @@ def compare(
         best = _choose(some, draws)
         terms[name] = _terms(best, data, draws)
         rows[name] = {"augmented_bound": best.augmented, "restarts": len(given[name])}
-        rows[name] |= _looks(best, data, trial, printed)
-        if evidence:
-            found = log_evidence(best.problem.data, best.problem.priors, key=key, rank=best.problem.rank)
-            rows[name] |= {"evidence": found.value, "evidence_se": found.error}
-        if loo:
-            rows[name]["k_hat"] = psis(best.fit, best.problem, **draws)
-            rows[name] |= _leave_samples_out(best, draws, terms[name])
-        if by == "conditional_loo":
-            rows[name] |= _conditionally(best, draws, terms[name])
-        for measure, values in terms[name].items():
-            rows[name][measure], rows[name][f"{measure}_se"] = estimate(values)
+        rows[name] |= _looks(best, data, trial, printed) | _measures(best, draws, terms[name], by, loo, evidence)
     table = pd.DataFrame.from_dict(rows, orient="index")
     if loo and all(can_refit(some[0]) for some in models.values()):
         table["loo_weight"] = stacking_weights(
@@ -122,7 +112,8 @@ def _check_judges(by: str, evidence: bool, models: Mapping[Any, Sequence[Any]], 
         )
     without = [str(name) for name, some in models.items() if not can_refit(some[0])]
     if by == "loo" and without:
-        raise ValueError(f"expected priors with closed forms for by='loo'; got others for {', '.join(without)}")
+        got = f"priors without closed forms for {', '.join(without)}"
+        raise ValueError(f"expected priors with closed forms for by='loo'; got {got}")
     if evidence:
         require_counts(data)
         for some in models.values():
@@ -144,6 +135,24 @@ def _terms(one: Candidate, data: Data, draws: dict[str, Any]) -> dict[str, NDArr
     if has_held_out(data):
         terms["held_out"] = held_out_score(one.fit, one.problem, **draws).per_entry
     return terms
+
+
+def _measures(
+    one: Candidate, draws: dict[str, Any], terms: dict[str, NDArray[np.float64]], by: str, loo: bool, evidence: bool
+) -> dict[str, Any]:
+    """Return the columns that need draws, and add the terms of samples left out."""
+    columns: dict[str, Any] = {}
+    if evidence:
+        found = log_evidence(one.problem.data, one.problem.priors, key=draws["key"], rank=one.problem.rank)
+        columns |= {"evidence": found.value, "evidence_se": found.error}
+    if loo:
+        columns["k_hat"] = psis(one.fit, one.problem, **draws)
+        columns |= _leave_samples_out(one, draws, terms)
+    if by == "conditional_loo":
+        columns |= _conditionally(one, draws, terms)
+    for measure, values in terms.items():
+        columns[measure], columns[f"{measure}_se"] = estimate(values)
+    return columns
 
 
 def _leave_samples_out(one: Candidate, draws: dict[str, Any], terms: dict[str, NDArray[np.float64]]) -> dict[str, Any]:

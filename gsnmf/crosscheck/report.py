@@ -33,7 +33,7 @@ COLUMNS = {
     "ess_per_second": ("ESS/s", "{:,.0f}"),
     "seconds": ("seconds", "{:.1f}"),
 }
-READING = """\
+HOW_TO_READ = """\
 Bounds: the augmented bound has the latent counts in the model, the collapsed bound sums them out: not comparable.
 Log evidence ≈: the refined bound with Gaussian fluctuations around its optimum: about log p(X), and not a bound.
 R-hat, ESS: of the worst invariant. ESS/s: bulk ESS per second. Seconds: compilation and warm-up included."""
@@ -210,7 +210,7 @@ def report(found: Crosscheck, about: Mapping[str, Any]) -> str:
     width = max(len(q.heading) for q in found.invariants)
     keys = [f"{q.heading:{width}}  {q.title}" for q in found.invariants]
     said = [fill(line, 118, subsequent_indent="    ") for line in sentences(found)]
-    return "\n".join(["", head, "", table(found), "", *keys, "", READING, "", *said, ""])
+    return "\n".join(["", head, "", table(found), "", *keys, "", HOW_TO_READ, "", *said, ""])
 
 
 def save_tables(folder: Path, found: Crosscheck, about: Mapping[str, Any]) -> list[Path]:

@@ -26,7 +26,7 @@ NEIGHBOUR, ALONE, PARTLY, ALL = (
 OPTIONS: dict[str, Any] = {"n_restarts": 3, "predict_by": "blend"}
 
 
-def hide(labels: NDArray[Any], share: float, seed: int) -> NDArray[Any]:
+def hide_labels(labels: NDArray[Any], share: float, seed: int) -> NDArray[Any]:
     """Replace labels by −1, except for a stratified random proportion of them.
 
     Args:
@@ -66,7 +66,7 @@ def run_labels_demo(out: Path, share: float, seed: int = 0, *, draws: int = 3, m
     model = None
     with tqdm(total=4 * draws, unit="model", disable=None) as progress:
         for draw, split in enumerate(splits(SIZE, draws, seed)):
-            given = hide(split.labels, share, seed + draw)
+            given = hide_labels(split.labels, share, seed + draw)
             for name, data in _contestants(split, given).items():
                 progress.set_description(name)
                 begin = time.perf_counter()

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sklearn.decomposition import NMF, PCA
 from sklearn.exceptions import ConvergenceWarning
 
-from ..classification.projection import nnls
+from ..classification.least_squares import nnls
 from ..inference import Fit, cavi
 from ..inference.diagnostics import collapsed_bound
 from ..inference.starts import check_lam_start

@@ -20,7 +20,7 @@ from ..model import as_data
 from ..saving import load_fit, pair, save_fit
 from .methods import METHODS
 from .presets import preset
-from .protocol import Problem, parts
+from .protocol import PreparedDataset, parts
 
 # Shapes of λ at labels other than a component's own: the first equals the shape at its own label, with the second
 # labels share components, with the third hardly any do. The label where a component is most active has this proportion
@@ -104,7 +104,7 @@ def models(
 
 
 def panels(
-    problem: Problem,
+    problem: PreparedDataset,
     folder: Path,
     wanted: Sequence[tuple[str, Mapping[str, Any]]],
     seed: int,
@@ -138,7 +138,7 @@ def panels(
     return found
 
 
-def fit_tag(problem: Problem, method: str, settings: Mapping[str, Any], seed: int) -> str:
+def fit_tag(problem: PreparedDataset, method: str, settings: Mapping[str, Any], seed: int) -> str:
     """Return a hash of everything that a fit depends on: fits of other data or settings have other names."""
     of = {"data": problem.fingerprint, "method": method, "settings": dict(settings), "seed": seed}
     of |= {"version": __version__, "precision": jnp.zeros(()).dtype.name}

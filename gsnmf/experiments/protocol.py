@@ -26,7 +26,7 @@ from .methods import METHODS, Space, resolve
 from .results import identity, read, record
 
 
-class Problem(NamedTuple):
+class PreparedDataset(NamedTuple):
     """A prepared dataset.
 
     name: as in the presets.
@@ -46,7 +46,7 @@ class Problem(NamedTuple):
         return hashlib.sha256(b"".join(parts)).hexdigest()[:12]
 
 
-class Plan(NamedTuple):
+class Workload(NamedTuple):
     """The amount of work of an experiment.
 
     runs: number of cross-validations, each with its own folds.
@@ -65,10 +65,12 @@ class Plan(NamedTuple):
     bounds: bool = False
 
 
-FULL, QUICK = Plan(), Plan(runs=1, use=2, restarts=2)
+FULL, QUICK = Workload(), Workload(runs=1, use=2, restarts=2)
 
 
-def tasks(problem: Problem, plan: Plan, methods: Sequence[tuple[str, Mapping[str, Any]]]) -> Iterator[dict[str, Any]]:
+def tasks(
+    problem: PreparedDataset, plan: Workload, methods: Sequence[tuple[str, Mapping[str, Any]]]
+) -> Iterator[dict[str, Any]]:
     """Yield every fold of every method: a row of results without its outcome.
 
     Args:
@@ -184,8 +186,8 @@ def _chosen(task: Mapping[str, Any], fold: _Fold) -> dict[str, Any]:
 
 
 def run(
-    problem: Problem,
-    plan: Plan,
+    problem: PreparedDataset,
+    plan: Workload,
     methods: Sequence[tuple[str, Mapping[str, Any]]],
     path: Path,
     *,

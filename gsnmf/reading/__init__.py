@@ -5,10 +5,10 @@ from __future__ import annotations
 from .arrays import read_arrays
 from .images import read_images
 from .labels import read_labels
-from .matrix import Matrix, PathLike
+from .matrix import NamedMatrix, PathLike
 from .open import load_data, read_columns, read_matrix, read_source
 
 __all__ = [
-    "Matrix", "PathLike", "load_data", "read_arrays", "read_columns", "read_images", "read_labels", "read_matrix",
+    "NamedMatrix", "PathLike", "load_data", "read_arrays", "read_columns", "read_images", "read_labels", "read_matrix",
     "read_source",
 ]  # fmt: skip

@@ -14,16 +14,16 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from ..model.compressed import is_consistent
-from .matrix import Matrix, require_real
+from .matrix import NamedMatrix, require_real
 
 SPARSE = {"format.npy", "shape.npy", "data.npy"}  # members that scipy.sparse.save_npz always writes
 VERSIONS = ((1, 0), (2, 0))  # of NumPy's format, for arrays of numbers
 
 
-def read_array_file(path: Path) -> Matrix:
+def read_array_file(path: Path) -> NamedMatrix:
     """Read features × samples from a .npy; from a .npz, the array called X, the only one, or a sparse matrix."""
     sparse = _read_sparse_npz(path) if path.suffix.lower() == ".npz" else None
-    return Matrix(require_real(read_array(path, ("X",)) if sparse is None else sparse, path), None, None)
+    return NamedMatrix(require_real(read_array(path, ("X",)) if sparse is None else sparse, path), None, None)
 
 
 def read_array(path: Path, keys: tuple[str, ...]) -> NDArray[Any]:

@@ -5,9 +5,6 @@ Only h5py is needed (for .zarr, zarr); anndata is not.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +13,16 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from .arrays import require_consistent
-from .labels import require_shared
-from .matrix import Matrix, PathLike
+from .containers import in_a_sentence, open_group, opened
+from .frames import names_of, read_column, text_of
+from .matrix import NamedMatrix, PathLike
 from .tenx import describe_genes, find_genes
 
 BLOCK = 64  # consecutive samples read at once from a file
 SUFFIXES = (".h5ad", ".h5", ".hdf5", ".zarr")
 
 
-class Rows:
+class FileRows:
     """Samples that are rows of a file, dense or in compressed rows, as columns; in 10x's layout, genes only.
 
     shape: numbers of features and of samples.
@@ -85,8 +83,8 @@ class Rows:
         return found if self.kept is None else found[self.kept]
 
 
-def open_hdf5(path: Path, key: str | None = None) -> Matrix:
-    """Open a matrix, samples × features, without loading it: its X is a `Rows`.
+def open_hdf5(path: Path, key: str | None = None) -> NamedMatrix:
+    """Open a matrix, samples × features, without loading it: its X is a `FileRows`.
 
     Args:
         path: as in `read_hdf5`.
@@ -94,11 +92,11 @@ def open_hdf5(path: Path, key: str | None = None) -> Matrix:
     """
     group = open_group(path)
     with in_a_sentence(path):
-        rows = Rows(find_matrix(group, key, path), path)
+        rows = FileRows(find_matrix(group, key, path), path)
         return _named(rows, rows, group, path)
 
 
-def read_hdf5(path: Path, *, key: str | None = None) -> Matrix:
+def read_hdf5(path: Path, *, key: str | None = None) -> NamedMatrix:
     """Read a matrix in AnnData's layout, in 10x's, or the only dataset, all samples × features, and turn it.
 
     Args:
@@ -112,68 +110,22 @@ def read_hdf5(path: Path, *, key: str | None = None) -> Matrix:
             parts = tuple(stored[name][:] for name in ("data", "indices", "indptr"))
             X: Any = require_consistent(lambda: scipy.sparse.csc_array(parts, shape=(N, F)), path).T
             return _named(X, None, group, path)
-        rows = Rows(stored)
+        rows = FileRows(stored)
         X = require_consistent(lambda: rows[:, np.arange(rows.shape[1])], path)
         return _named(X, rows, group, path)
 
 
-def _named(X: Any, rows: Rows | None, group: Any, path: Path) -> Matrix:
+def _named(X: Any, rows: FileRows | None, group: Any, path: Path) -> NamedMatrix:
     """Return a matrix with the names that its file has, in AnnData's layout or in 10x's."""
     if rows is not None and rows.names is not None:
-        samples = [str(name) for name in _text(rows.stored["barcodes"][:]).tolist()]
-        return Matrix(X, rows.names, samples, describe_genes(rows._stored_features - rows.shape[0]))
+        samples = [str(name) for name in text_of(rows.stored["barcodes"][:]).tolist()]
+        return NamedMatrix(X, rows.names, samples, describe_genes(rows._stored_features - rows.shape[0]))
     features, samples_or_none = (names_of(group, axis, n) for axis, n in zip(("var", "obs"), X.shape, strict=True))
     nameless = features is None and samples_or_none is None
     how = "no names" if nameless else "names of features from var, of samples from obs"
-    return Matrix(X, features, samples_or_none, f"samples in rows; {how}", lambda column: read_column(path, column))
-
-
-def open_group(path: Path) -> Any:
-    """Open an HDF5 file or a zarr folder for reading."""
-    if not path.exists():
-        raise ValueError(f"expected a file; got {path}, which does not exist")
-    if path.suffix.lower() != ".zarr":
-        import h5py
-
-        try:
-            return h5py.File(path, "r")
-        except OSError as error:
-            reason = os.strerror(error.errno) if error.errno else "another kind of file, or a damaged one"
-            raise ValueError(f"expected an HDF5 file in {path}; got {reason}") from None
-    try:
-        import zarr
-    except ImportError:
-        raise ValueError(f"expected the package zarr, to open {path} (pip install zarr); got none") from None
-    try:
-        return zarr.open(str(path), mode="r")
-    except Exception:  # zarr has classes of its own
-        raise ValueError(f"expected a zarr folder in {path}; got another kind of folder, or a damaged one") from None
-
-
-@contextmanager
-def opened(path: Path) -> Iterator[Any]:
-    """Open a file, and close it; raise ValueError for whatever h5py or zarr raise of a damaged one."""
-    group = open_group(path)
-    try:
-        with in_a_sentence(path):
-            yield group
-    finally:
-        if hasattr(group, "close"):
-            group.close()
-
-
-@contextmanager
-def in_a_sentence(path: Path) -> Iterator[None]:
-    """Raise ValueError for whatever h5py or zarr raise of a damaged file."""
-    try:
-        yield
-    except MemoryError:  # says nothing about the file
-        raise
-    except Exception as error:  # a damaged file may raise anything: OSError, KeyError, TypeError, zarr's own, …
-        if isinstance(error, ValueError) and str(error).startswith("expected"):
-            raise  # a sentence of our own
-        said = " ".join(str(error).split()) or type(error).__name__
-        raise ValueError(f"expected a matrix with names in {path}; got {said}") from None
+    return NamedMatrix(
+        X, features, samples_or_none, f"samples in rows; {how}", lambda column: read_column(path, column)
+    )
 
 
 def find_matrix(group: Any, key: str | None, path: Path, *, columns: bool = False) -> Any:
@@ -232,67 +184,12 @@ def shape_of(stored: Any) -> tuple[int, int]:
     return F, N
 
 
-def read_column(path: PathLike, column: str) -> NDArray[Any]:
-    """Read a column of AnnData's `obs`, one label per sample; None where it is missing.
-
-    Args:
-        path: .h5ad or .zarr.
-        column: its name.
-    """
-    with opened(Path(path)) as group:
-        obs = group.get("obs")
-        if obs is None or column not in obs:
-            index = None if obs is None else str(obs.attrs.get("_index", "_index"))
-            found = "no obs" if obs is None else ", ".join(name for name in obs if name not in (index, "__categories"))
-            raise ValueError(f"expected a column {column!r} in the obs of {path}; got {found}")
-        return require_shared(_values(obs[column]), path)
-
-
-def names_of(group: Any, axis: str, length: int) -> list[str] | None:
-    """Return the index of AnnData's `var` or `obs`; None without one of this length.
-
-    Args:
-        group: the file, from `open_group`.
-        axis: "var" or "obs".
-        length: the number of names.
-    """
-    frame: Any = group[axis] if hasattr(group, "keys") and axis in group else None
-    if not hasattr(frame, "keys"):
-        return None
-    index = str(frame.attrs.get("_index", "_index"))
-    if index not in frame:
-        return None
-    names = _values(frame[index])
-    return [str(name) for name in names.tolist()] if len(names) == length else None
-
-
-def _values(stored: Any) -> NDArray[Any]:
-    """Return the values of a column: plain, categorical, or nullable, with None where they are missing."""
-    if not hasattr(stored, "keys"):
-        return _text(np.asarray(stored[:]))
-    if "codes" in stored:
-        codes, labels = np.asarray(stored["codes"][:]), _text(np.asarray(stored["categories"][:])).tolist()
-        read = np.array([*labels, None], object)[codes]  # the last for code −1
-        missing = codes < 0
-    else:
-        read, missing = _text(np.asarray(stored["values"][:])).astype(object), np.asarray(stored["mask"][:], bool)
-        read[missing] = None
-    return read if missing.any() else np.asarray(read.tolist())
-
-
-def _text(values: NDArray[Any]) -> NDArray[Any]:
-    """Return bytes, as HDF5 stores text, as text."""
-    if values.dtype.kind not in "SO":
-        return values
-    return np.asarray([x.decode() if isinstance(x, bytes) else x for x in values.tolist()])
-
-
 def _features(stored: Any) -> tuple[list[str], list[str], list[str] | None]:
     """Return identifiers, symbols and types of features in 10x's layout, of CellRanger 3 and later or 2 (no types)."""
     if "features" in stored:
-        ids, names, kinds = (_text(stored["features"][name][:]).tolist() for name in ("id", "name", "feature_type"))
+        ids, names, kinds = (text_of(stored["features"][name][:]).tolist() for name in ("id", "name", "feature_type"))
         return ids, names, kinds
-    ids, names = (_text(stored[name][:]).tolist() for name in ("genes", "gene_names"))
+    ids, names = (text_of(stored[name][:]).tolist() for name in ("genes", "gene_names"))
     return ids, names, None
 
 

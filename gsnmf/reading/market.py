@@ -16,7 +16,7 @@ import scipy.io
 import scipy.sparse
 
 from .arrays import in_words
-from .matrix import Matrix, require_real
+from .matrix import NamedMatrix, require_real
 
 LEAST = 4  # bytes of an entry at least: two indices and their ends
 PACKED = 1032  # deflate never packs more tightly
@@ -34,9 +34,9 @@ FIELDS = {
 }
 
 
-def read_market(path: Path) -> Matrix:
+def read_market(path: Path) -> NamedMatrix:
     """Read features × samples from MatrixMarket's .mtx or .mtx.gz, as a sparse matrix."""
-    return Matrix(read_sparse_text(path), None, None)
+    return NamedMatrix(read_sparse_text(path), None, None)
 
 
 def read_sparse_text(path: Path) -> Any:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 PathLike: TypeAlias = str | os.PathLike[str]
 
 
-class Matrix(NamedTuple):
+class NamedMatrix(NamedTuple):
     """A matrix read from a file.
 
     X: features × samples; NaN where a cell was empty. A sparse matrix of SciPy if the file has one; or an object that
@@ -33,7 +33,7 @@ class Matrix(NamedTuple):
     def describe(self) -> str:
         """Return what was read as data, as names and as missing, in one line.
 
-        >>> Matrix(np.array([[1.0, np.nan]]), None, None).describe()
+        >>> NamedMatrix(np.array([[1.0, np.nan]]), None, None).describe()
         'read 1 feature × 2 samples; no names; 1 missing cell'
         """
         F, N = self.X.shape

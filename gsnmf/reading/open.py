@@ -17,7 +17,7 @@ from .hdf5 import read_hdf5
 from .labels import SUFFIXES as LABEL_SUFFIXES
 from .labels import read_labels
 from .market import read_market
-from .matrix import Matrix, PathLike
+from .matrix import NamedMatrix, PathLike
 from .tables import read_parquet, read_table
 from .tenx import is_tenx_folder, read_tenx_folder
 from .text import read_documents
@@ -28,7 +28,7 @@ COLUMN = "obs:"  # before the name of a column that has labels
 class Reader(NamedTuple):
     """A function that reads a matrix, and the options that it takes."""
 
-    read: Callable[..., Matrix]
+    read: Callable[..., NamedMatrix]
     options: tuple[str, ...] = ()
 
 
@@ -63,7 +63,7 @@ def read_matrix(
     min_df: int | None = None,
     max_features: int | None = None,
     stop_words: str | None = None,
-) -> Matrix:
+) -> NamedMatrix:
     """Read a matrix, features × samples, with the names of its axes; docs/files.md lists the formats.
 
     .npy, .npz, .csv, .tsv, .parquet, .mtx and .mtx.gz hold features × samples. In .h5ad, .h5, .zarr, in 10x's files and
@@ -106,7 +106,7 @@ def _reader(path: Path, text: str | None) -> Reader:
     return DOCUMENTS if text is not None else READERS[suffix]
 
 
-def read_columns(matrix: Matrix, path: PathLike, labels: Any) -> NDArray[Any] | None:
+def read_columns(matrix: NamedMatrix, path: PathLike, labels: Any) -> NDArray[Any] | None:
     """Return labels given in any form: in a file, in a column of the matrix's own file, or as they are.
 
     Args:

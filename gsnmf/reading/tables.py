@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .matrix import Matrix, require_real
+from .matrix import NamedMatrix, require_real
 from .words import as_float, is_missing, is_number, is_value
 
 WORDS = """
@@ -35,7 +35,7 @@ FEW = 3  # numbers in sequence that look like names; fewer may be counts
 
 
 class Named(NamedTuple):
-    """Where names are.
+    """Position of the names in a table.
 
     row: whether the first row names the samples.
     column: whether the first column names the features.
@@ -47,7 +47,7 @@ class Named(NamedTuple):
     short: bool = False
 
 
-def read_table(path: Path, *, header: bool | None = None, index: bool | None = None) -> Matrix:
+def read_table(path: Path, *, header: bool | None = None, index: bool | None = None) -> NamedMatrix:
     """Read a .csv or .tsv; see the top of this file.
 
     Args:
@@ -67,7 +67,7 @@ def read_table(path: Path, *, header: bool | None = None, index: bool | None = N
     X = _numbers(path, body, int(named.row), int(named.column))
     features = [row[0].strip() for row in body] if named.column else None
     samples = [cell.strip() for cell in head[int(named.column and not named.short) :]] if named.row else None
-    return Matrix(X, features, samples, describe_names(named, empty))
+    return NamedMatrix(X, features, samples, describe_names(named, empty))
 
 
 def describe_names(named: Named, empty: bool = False) -> str:
@@ -81,7 +81,7 @@ def describe_names(named: Named, empty: bool = False) -> str:
     return f"{said}; an empty last column left out" if empty else said
 
 
-def read_parquet(path: Path) -> Matrix:
+def read_parquet(path: Path) -> NamedMatrix:
     """Read a .parquet, columns are samples; the index of its frame, or a first column of text, names the features."""
     frame = read_frame(path)
     index = frame.index.tolist() if frame.index.dtype.kind not in "iu" or frame.index.name else None
@@ -93,7 +93,9 @@ def read_parquet(path: Path) -> Matrix:
     X = require_real(frame.to_numpy(dtype=float, na_value=np.nan), path)
     features = None if index is None else [str(name) for name in index]
     samples = [str(name) for name in frame.columns]
-    return Matrix(X, features, samples, describe_names(Named(True, index is not None)).replace("first row", "columns"))
+    return NamedMatrix(
+        X, features, samples, describe_names(Named(True, index is not None)).replace("first row", "columns")
+    )
 
 
 def read_frame(path: Path) -> Any:

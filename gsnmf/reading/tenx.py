@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .market import read_sparse_text
-from .matrix import Matrix
+from .matrix import NamedMatrix
 
 GENES = "Gene Expression"  # the type of features that are kept if there are others
 
@@ -23,7 +23,7 @@ def is_tenx_folder(path: Path) -> bool:
     return path.is_dir() and any((path / name).is_file() for name in ("matrix.mtx", "matrix.mtx.gz"))
 
 
-def read_tenx_folder(path: Path) -> Matrix:
+def read_tenx_folder(path: Path) -> NamedMatrix:
     """Read features × samples from a folder as 10x writes it: genes are features, barcodes are samples.
 
     Genes are named by their symbols, made distinct as in anndata: a, a-1, a-2. Features of other types than genes are
@@ -40,7 +40,7 @@ def read_tenx_folder(path: Path) -> Matrix:
             raise ValueError(f"expected {length} {what} in {path}, as the matrix has; got {len(names)}")
     kinds = [row[2] for row in table] if all(len(row) > 2 for row in table) else None
     X, names, left_out = keep_genes(X, [row[0] for row in table], [row[min(1, len(row) - 1)] for row in table], kinds)
-    return Matrix(X, names, barcodes, describe_genes(left_out))
+    return NamedMatrix(X, names, barcodes, describe_genes(left_out))
 
 
 def keep_genes(
@@ -52,7 +52,7 @@ def keep_genes(
         X: features × samples, sparse.
         ids: identifiers, for features without a name.
         names: symbols.
-        kinds: types of features; None if the file does not tell.
+        kinds: types of features; None if unknown.
     """
     kept, named = find_genes(ids, names, kinds)
     return (X, named, 0) if kept is None else (X.tocsr()[kept], named, len(ids) - len(kept))

@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from .labels import labels_of
-from .matrix import Matrix, number
+from .matrix import NamedMatrix, number
 from .tables import read_frame
 
 MIN_DF = 2  # documents that a term must occur in
@@ -19,7 +19,7 @@ STOP_WORDS = ("english", "none")
 
 def read_documents(
     path: Path, column: str, *, min_df: int = MIN_DF, max_features: int | None = None, stop_words: str | None = None
-) -> Matrix:
+) -> NamedMatrix:
     """Read documents, one per row of a table, as counts of terms × documents.
 
     Args:
@@ -54,7 +54,7 @@ def read_documents(
     how = f"documents in rows; features are the terms of column {column!r} in at least {number(min_df, 'document')}"
     how += f"; {number(empty, 'document')} without any of them" if empty else ""
     terms = [str(term) for term in counter.get_feature_names_out()]
-    return Matrix(X, terms, None, how, lambda name: labels_of(_column(frame, name, path), path))
+    return NamedMatrix(X, terms, None, how, lambda name: labels_of(_column(frame, name, path), path))
 
 
 def _frame(path: Path) -> Any:

@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..drawing.axes import cell_sides
+from ..intervals import PROB
 from .charts import named_bars
 from .markup import Html, number, percent, shorten, tag
 from .pictures import component_picture
-from .summary import MOST, PROB, Summary
+from .summary import MOST, Summary
 
 SMALLEST = 0.05  # side of a Hinton diagram's square, of its cell's, below which it is left out
 ROOM = 1034  # pixels for the columns of a Hinton diagram before it scrolls

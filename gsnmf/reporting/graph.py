@@ -209,7 +209,7 @@ def parameters(prior: Gamma | Given) -> str:
     """
     if isinstance(prior, Gamma):
         return f"Gamma, shape {_values(prior.a)}, scale {_values(prior.b)}"
-    law = unexpanded(prior.law)
+    law = unexpanded(prior.distribution())
     known = [name for name in law.arg_constraints if hasattr(law, name)]
     return ", ".join([prior.name, *(f"{name} {_values(getattr(law, name))}" for name in known)])
 

@@ -15,6 +15,7 @@ import numpy as np
 from ..images.preprocessing import pixels_of
 from ..inference import Fit, psis
 from ..inference.results import priors_of, rank_of, require_own_data
+from ..intervals import PROB
 from ..model import Data, Priors
 from ..reading import PathLike
 from ..writing import write_whole
@@ -22,7 +23,7 @@ from . import components, features, samples, sections
 from .charts import trace
 from .markup import Html, embed, escape, percent, tag
 from .pictures import as_pictures, symbols
-from .summary import PROB, Summary, examples, guesses, summarise
+from .summary import Summary, examples, guesses, summarise
 from .widths import MARKS, Widths, find_widths
 
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"

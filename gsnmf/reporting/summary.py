@@ -8,17 +8,18 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaincinv, ndtri
 
-from ..classification.projection import leave_one_out, nnls
+from ..classification.least_squares import nnls
+from ..classification.projection import nearest_other
 from ..drawing.plots import component_order, mean_by_group
 from ..inference import Fit, in_use
 from ..inference.families import Correlated, LogNormal
+from ..intervals import PROB
 from ..model import Data, Gamma, Priors
 from ..model.priors import canonical
 
 if TYPE_CHECKING:
     from .widths import Width, Widths
 
-PROB = 0.9  # probability of the intervals
 MOST = 2000  # samples that are classified, and that a heat map draws
 
 
@@ -195,7 +196,7 @@ def guesses(s: Summary, most: int = MOST) -> Guesses | None:
     truth = np.asarray(s.data.membership).argmax(axis=1)[chosen]
     if len(np.unique(truth)) < 2:
         return None
-    found = leave_one_out(nnls(s.T, s.data.matrix.columns(chosen)), truth)
+    found = nearest_other(nnls(s.T, s.data.matrix.columns(chosen)), truth)
     C = s.data.num_groups
     matrix = np.bincount(truth * C + found, minlength=C * C).reshape(C, C)
     return Guesses(matrix, len(chosen), len(able))

@@ -14,10 +14,10 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from ..inference import Fit, Posterior, cavi, linear_response
-from ..intervals import REFINING, beta_ends, profiles, proportion_intervals, proportions, totals, why_not
+from ..intervals import PROB, REFINING, beta_ends, profiles, proportion_intervals, proportions, totals, why_not
 from ..model.types import Array
 from .markup import percent
-from .summary import PROB, Summary
+from .summary import Summary
 
 Key = tuple[str, int, int]
 

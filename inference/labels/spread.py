@@ -1,6 +1,6 @@
-"""Labels of samples that are spread over devices, among rows that fill up and have no weight.
+"""Label strategies for samples sharded over devices, with padding rows of weight 0.
 
-Rows of V, and one row of q(z) for each unlabelled sample, are on their devices. A row that fills up stands for no
+Rows of V, and one row of q(z) for each unlabelled sample, are on their devices. A padding row stands for no
 sample: its terms of the bound are left out or 0, and its label is the first group for certain.
 """
 
@@ -80,8 +80,8 @@ def by_sample(layout: Layout, rows: np.ndarray) -> np.ndarray:
 class SpreadPrior(NamedTuple):
     """The prior of the labels of unlabelled samples on their devices; the methods are those of `LabelPrior`.
 
-    prior: with a row for each place; one that fills up has the first group for certain.
-    valid: 1 for unlabelled samples, 0 for places that fill up.
+    prior: with a row for each place; a padding place has the first group for certain.
+    valid: 1 for unlabelled samples, 0 for padding.
     """
 
     prior: LabelPrior
@@ -110,7 +110,7 @@ class SpreadPrior(NamedTuple):
 class OnDevices(Known):
     """What strategies of labels share if rows are on devices: the way there and back.
 
-    weights: 1 for rows of samples, 0 for those that fill up.
+    weights: 1 for rows of samples, 0 for padding rows.
     layout: rows on devices.
     """
 
@@ -159,7 +159,7 @@ class OnDevices(Known):
         return self.layout.gather(leaf) if self.layout.is_spread(leaf) else np.asarray(leaf)
 
     def on_devices(self, leaf: np.ndarray, like: Array) -> Array:
-        """Return an array of the state on the devices; rows that fill up, which the host has not, as in `like`."""
+        """Return an array of the state on the devices; padding rows, which the host has not, as in `like`."""
         if not self.layout.is_spread(like):
             return super().on_devices(leaf, like)
         others = len(like) != self.layout.num_rows
@@ -243,7 +243,7 @@ class SpreadStructured(OnDevices, Structured):
     """The structured form of unlabelled samples on devices."""
 
     def read(self, X: Any, priors: Priors, q: Transposed) -> tuple[Array, Believed]:
-        """Return log E[V], and beliefs with the terms of the bound that belong to rows, 0 for those that fill up."""
+        """Return log E[V], and beliefs with the terms of the bound that belong to rows, 0 for padding rows."""
         mean, believed = super().read(X, priors, q)
         return mean, believed._replace(rows=believed.rows * self.weights)
 

@@ -1,7 +1,7 @@
 """Warm start for unlabelled samples: the options, and the posterior from which a fit begins.
 
 Joint updates of T, λ and labels lock in early: beliefs of the first sweeps soon become certain. So a fit begins with
-the labelled samples alone; the others are then folded in under every group, and annealing (`engine.anneal`) lets the
+the labelled samples alone; the others are then folded in under every group, and annealing (`momentum.anneal`) lets the
 evidence for their labels grow slowly.
 """
 

@@ -40,10 +40,18 @@ class Observed(Protocol):
     """X, or some samples of it, as sweeps read it.
 
     base: Σ_ντ [x log x − log Γ(x + 1)], the part of the bound that does not depend on the factors.
+    in_place: whether sweeps should overwrite the state that they begin from, which needs less memory.
+    is_compiled: whether a compiled kernel reads the entries.
     """
 
     @property
     def base(self) -> Array: ...  # noqa: D102 (documented above)
+
+    @property
+    def in_place(self) -> bool: ...  # noqa: D102 (documented above)
+
+    @property
+    def is_compiled(self) -> bool: ...  # noqa: D102 (documented above)
 
     def allocate(self, T: Array, V: Array) -> tuple[Array, Array, Array]:
         """Return Σ_T, Σ_V and Σ x log(M/x) from E[log T] and E[log V]."""

@@ -35,6 +35,16 @@ class Candidates:
         """As in `Observed`."""
         return self.known.base + self.unlabelled.base
 
+    @property
+    def in_place(self) -> bool:
+        """As in `Observed`."""
+        return bool(self.known.in_place)
+
+    @property
+    def is_compiled(self) -> bool:
+        """As in `Observed`."""
+        return bool(self.known.is_compiled)
+
     def allocate_weighted(
         self,
         T: Array,

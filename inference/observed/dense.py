@@ -38,6 +38,16 @@ class Dense:
         """The number of samples, without padding."""
         return int(self.totals.shape[0] - self.tiles.shape[2])
 
+    @property
+    def in_place(self) -> bool:
+        """As in `Observed`."""
+        return False
+
+    @property
+    def is_compiled(self) -> bool:
+        """As in `Observed`."""
+        return False
+
     def allocate(self, T: Array, V: Array) -> tuple[Array, Array, Array]:
         """Return Σ_T, Σ_V and Σ x log(M/x); see `allocate`."""
         return allocate(self, T, V)

@@ -1,6 +1,6 @@
 """X split along its samples over the devices of a mesh: every device reads its own part.
 
-Devices have equally many rows, one for each of their samples and further ones, without weight, that fill up. T and Λ
+Devices have equally many rows, one for each of their samples and padding rows of weight 0. T and Λ
 are the same everywhere; a sweep adds up Σ_T, and small sums over samples, over all devices.
 """
 
@@ -27,7 +27,7 @@ SAME: Any = PartitionSpec()  # type: ignore[no-untyped-call]  # JAX's; the same 
 @jax.tree_util.register_static
 @dataclass(frozen=True)
 class Layout:
-    """Rows of samples on the devices of a mesh: on each, labelled samples, then unlabelled ones, both filled up.
+    """Rows of samples on the devices of a mesh: on each, labelled samples, then unlabelled ones, both padded.
 
     The host has rows as one device would: labelled samples, then unlabelled ones, in the order of samples.
 
@@ -97,7 +97,7 @@ class Layout:
 
         Args:
             values: one for each row of a sample, the same in every process.
-            fill: rows that fill up; by default the first of the values.
+            fill: padding rows; by default the first of the values.
             others: whether there is one value for each unlabelled sample instead.
         """
         values = np.asarray(values)
@@ -149,7 +149,7 @@ class Sharded:
     """X as sweeps read it, a part of its samples on each device.
 
     parts: a `Dense` or `Sparse`, whose arrays have a first axis of devices; with unlabelled samples, `Candidates`.
-    weights: 1 for rows of samples, 0 for those that fill up.
+    weights: 1 for rows of samples, 0 for padding rows.
     layout: rows on devices.
     """
 
@@ -161,6 +161,16 @@ class Sharded:
     def base(self) -> Array:
         """As in `Observed`."""
         return self.parts.base.sum()
+
+    @property
+    def in_place(self) -> bool:
+        """As in `Observed`."""
+        return False
+
+    @property
+    def is_compiled(self) -> bool:
+        """As in `Observed`."""
+        return False
 
     def with_copies(self, copies: int) -> Sharded:
         """Return X with so many rows for each unlabelled sample."""
@@ -217,7 +227,7 @@ class Sharded:
         return self._each(one, (SAME, ROWS), SAME, T, self._of_samples(V))
 
     def _of_samples(self, V: Gamma) -> Gamma:
-        """Return q(V) with mean 0 in rows that fill up."""
+        """Return q(V) with mean 0 in padding rows."""
         a, b = V.broadcast(*V.a.shape)
         return Gamma(a * self.weights[:, None], b)
 

@@ -40,8 +40,13 @@ class Sparse:
     by_sample: bool = field(metadata={"static": True})
 
     @property
+    def in_place(self) -> bool:
+        """As in `Observed`."""
+        return True
+
+    @property
     def is_compiled(self) -> bool:
-        """Whether a compiled kernel reads the entries."""
+        """As in `Observed`."""
         return isinstance(self.entries, Rows)
 
     def allocate(self, T: Array, V: Array) -> tuple[Array, Array, Array]:
@@ -122,11 +127,6 @@ def _gather(rows: Array, read: Array, write: Array, length: int) -> Array:
 @dataclass(frozen=True)
 class SparseCandidates(Candidates):
     """A sparse X with a row of V for every candidate group of an unlabelled sample; rows of X are samples there."""
-
-    @property
-    def is_compiled(self) -> bool:
-        """Whether a compiled kernel reads the entries."""
-        return bool(self.known.is_compiled)
 
     def allocate_weighted(
         self,

@@ -40,14 +40,14 @@ class Source(NamedTuple):
 
 
 class Labelled(NamedTuple):
-    """How labels of batches are read, the arguments of `as_data` by the same names."""
+    """Options for reading the labels of batches: arguments of `as_data` by the same names."""
 
     group_names: Sequence[Any] | None
     label_prior: Array | None
 
 
 class Order(NamedTuple):
-    """How the samples of a matrix are divided into batches.
+    """Division of the samples of a matrix into batches.
 
     key: a JAX key, for a random order that differs between passes.
     batch_size: samples of a batch; the last one of a pass may have fewer.
@@ -216,7 +216,7 @@ def read_levels(groups: Any, group_names: Sequence[Any] | None) -> tuple[np.ndar
 
 
 def _as_sets(groups: Any) -> np.ndarray:
-    """Return an array of labels, in which several labels are a set: lists in a batch might look like rows of 0 and 1."""
+    """Return an array of labels, several of a sample as a set: lists in a batch might look like rows of 0 and 1."""
     labels = np.empty(len(groups), object)
     try:
         labels[:] = [frozenset(some) if isinstance(some, SEVERAL) else some for some in groups]

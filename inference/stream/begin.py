@@ -1,4 +1,4 @@
-"""The begin of a stream: what its first batch decides, and how later batches must fit it."""
+"""Initialisation of a stream from its first batch, and validation of later batches."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ class Local(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a step found in its batch.
+    """Result of one step on its batch.
 
     bound: an estimate of the bound of the global factors before the step, with N/|B| times the terms of the batch.
     present: |B_c| by group, unlabelled samples by q(z); None without groups.

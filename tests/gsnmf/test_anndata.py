@@ -113,6 +113,15 @@ def test_top_features_with_intervals(fitted):
     assert set(table["width"]) == {"mean field"}
 
 
+def test_top_features_say_which_genes_came(fitted):
+    adata, fit = fitted
+    with pytest.raises(ValueError, match=rf"in varm\['gsnmf'\]; got {(~HIGH).sum()} genes outside it"):
+        top_features(adata[:, ~HIGH].copy())
+    response = linear_response(fit, data_of(adata))
+    with pytest.raises(ValueError, match=rf"of these 2 genes and 2 components; got one of {HIGH.sum()} genes and 2"):
+        top_features(adata[:, ["g0", "g3"]].copy(), response=response)
+
+
 @pytest.mark.slow
 def test_widths_by_linear_response(fitted):
     adata, fit = fitted

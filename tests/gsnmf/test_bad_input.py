@@ -239,9 +239,9 @@ BAD = [
      "argument --ranks: expected at most 1000 numbers of components to try; got '1:100000000000' (see gsnmf choose "
      "--help)"),
     ("--header with several processes", {"x.csv": X}, ["{f}/x.csv", *FIT, "--distributed", "--header", "no"],
-     "expected no --header with --distributed, which reads X; got it"),
+     "expected no --header with --distributed, which reads X; got --header"),
     ("--header with a stream", {"x.csv": X}, ["{f}/x.csv", *FIT, "--stream", "--header", "no"],
-     "expected no --header with --stream, where it has no effect; got it"),
+     "expected no --header with --stream, where it has no effect; got --header"),
     # Files of others
     ("a fit over its input", {"x.npz": lambda path: np.savez(path, X=np.ones((2, 2)))},
      ["{f}/x.npz", "--rank", "1", "--out", "{f}/x", "--force"],

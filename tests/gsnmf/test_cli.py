@@ -361,11 +361,11 @@ def test_demo_with_part_of_the_labels(
 
 def test_the_demo_hides_the_same_share_of_every_digit() -> None:
     labels = np.repeat(np.arange(10), 30)
-    given = demo_labels.hide(labels, 0.3, seed=0)
+    given = demo_labels.hide_labels(labels, 0.3, seed=0)
     assert np.bincount(given[given >= 0]).tolist() == [9] * 10
     assert (given[given >= 0] == labels[given >= 0]).all()
-    assert (given == demo_labels.hide(labels, 0.3, seed=0)).all()
-    assert (given != demo_labels.hide(labels, 0.3, seed=1)).any()
+    assert (given == demo_labels.hide_labels(labels, 0.3, seed=0)).all()
+    assert (given != demo_labels.hide_labels(labels, 0.3, seed=1)).any()
 
 
 @pytest.mark.parametrize("share", ["0", "1", "-0.3", "30", "nan"])

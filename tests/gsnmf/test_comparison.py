@@ -308,7 +308,9 @@ def test_models_without_closed_forms_have_no_loo():
     assert np.isfinite(found.table.loo["gamma"])
     assert np.isnan(found.table.loo["normal"])
     assert "loo_weight" not in found.table
-    with pytest.raises(ValueError, match="expected priors with closed forms for by='loo'; got others for normal"):
+    with pytest.raises(
+        ValueError, match="expected priors with closed forms for by='loo'; got priors without closed forms for normal"
+    ):
         compare(both, DATA, by="loo")
 
 

@@ -495,4 +495,6 @@ def test_crosscheck_refuses_what_cannot_work():
 
 
 def test_reading_explains_every_column():
-    assert all(word in crosscheck_report.READING for word in ("augmented", "collapsed", "R-hat", "ESS/s", "Seconds"))
+    assert all(
+        word in crosscheck_report.HOW_TO_READ for word in ("augmented", "collapsed", "R-hat", "ESS/s", "Seconds")
+    )

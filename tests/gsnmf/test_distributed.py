@@ -25,8 +25,8 @@ from gsnmf.cli import main
 from gsnmf.inference import cavi
 from gsnmf.inference.sharding import shard
 from gsnmf.model import Gamma, Priors, Relevance, as_data
-from gsnmf.parts import read_part, share
-from gsnmf.reading.hdf5 import in_a_sentence
+from gsnmf.parts import bounds_of_part, read_part
+from gsnmf.reading.containers import in_a_sentence
 from gsnmf.saving import load_fit
 
 FOLDER = Path(__file__).resolve().parents[2]
@@ -279,7 +279,7 @@ def test_parts_that_are_too_few(tmp_path: Path):
     with pytest.raises(ValueError, match="expected at least 9 files of samples in"):
         read_part(tmp_path, 0, 9)
     with pytest.raises(ValueError, match="expected at least one sample for each of 3 processes; got 2"):
-        share(2, 0, 3)
+        bounds_of_part(2, 0, 3)
     scipy.sparse.save_npz(tmp_path / "1.npz", scipy.sparse.csc_array(np.ones((2, 3))))
     with pytest.raises(ValueError, match="expected sparse matrices in all files of"):
         read_part(tmp_path, 0, 1)

@@ -12,7 +12,7 @@ from gsnmf.commands import experiments as commands
 from gsnmf.experiments import protocol, results, tables
 from gsnmf.experiments.methods import METHODS, resolve
 from gsnmf.experiments.presets import preset, presets
-from gsnmf.experiments.protocol import Plan, Problem, run, run_fold, seeds, tasks
+from gsnmf.experiments.protocol import PreparedDataset, Workload, run, run_fold, seeds, tasks
 from gsnmf.journal import append
 from gsnmf.model import label_driven
 
@@ -22,7 +22,7 @@ SETTINGS = {
     "nmf_vb": {"rank": 4, "a_t": 0.6, "b_t": 20.0, "a_v": 1.0, "b_v": 1.0, "max_steps": 20},
     "nmf_gs": {"rank": 4, "a_t": 0.6, "b_t": 20.0, "small": 1.0, "large": 50.0, "max_steps": 20},
 }
-PLAN = Plan(runs=2, folds=4, use=2, restarts=2)
+PLAN = Workload(runs=2, folds=4, use=2, restarts=2)
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def problem():
     rng = np.random.default_rng(0)
     labels = np.arange(40) % 4
     patterns = rng.gamma(0.5, 1.0, (12, 4))
-    return Problem("digits", rng.poisson(3 * patterns[:, labels] + 2).astype(float), labels)
+    return PreparedDataset("digits", rng.poisson(3 * patterns[:, labels] + 2).astype(float), labels)
 
 
 def row(**changes):

@@ -81,14 +81,14 @@ def test_fits_to_unlabelled_samples_several_labels_and_streams_are_seeded():
 
 def test_dictionaries_that_leave_samples_out_are_seeded_by_name_too():
     """A class may be missing from a part: its number must not be taken for another's name."""
-    from gsnmf.classification.restarts import Recipe, labelled
+    from gsnmf.classification.restarts import Recipe, data_with_index
     from gsnmf.sets import named_sets
 
     with pytest.warns(UserWarning, match="CD9"):  # and never again: warnings are errors here
         sets = named_sets(SETS | {"T": ["CD9", *SETS["T"]]}, GENES, ["B", "NK", "T"], 1000.0)
     given = nearest_neighbour(**QUICK).get_params() | {"seeds": sets}
     recipe = Recipe(*(given[name] for name in Recipe._fields))
-    data = labelled(X.to_numpy()[Y != "NK"].T, np.array([0, 2] * 6))
+    data = data_with_index(X.to_numpy()[Y != "NK"].T, np.array([0, 2] * 6))
     expected = seeded(SETS, GENES, structure=common_and_individual(1, 2, 2), group_names=["B", "T"])
     np.testing.assert_array_equal(recipe.make_priors(data).dictionary.b, expected.b)
 

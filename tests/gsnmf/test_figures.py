@@ -16,7 +16,7 @@ from gsnmf.commands import figures as figure_commands
 from gsnmf.drawing import montage
 from gsnmf.experiments import figures, panels, presets
 from gsnmf.experiments.presets import preset
-from gsnmf.experiments.protocol import Problem, parts
+from gsnmf.experiments.protocol import PreparedDataset, parts
 from gsnmf.experiments.results import by_fold
 from gsnmf.images import preprocessing
 from gsnmf.inference import cavi
@@ -38,8 +38,8 @@ def faces() -> preprocessing.Prepared:
 
 
 @pytest.fixture
-def problem(faces: preprocessing.Prepared) -> Problem:
-    return Problem("digits", faces.X, faces.labels)
+def problem(faces: preprocessing.Prepared) -> PreparedDataset:
+    return PreparedDataset("digits", faces.X, faces.labels)
 
 
 def settings(**changes: Any) -> list[tuple[str, dict[str, Any]]]:
@@ -209,7 +209,7 @@ def test_blank_borders_are_trimmed_and_blanks_within_kept() -> None:
     assert np.isfinite(canvas).sum() == 2 * 5
 
 
-def test_fits_are_made_once(problem: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fits_are_made_once(problem: PreparedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = panels.panels(problem, tmp_path, settings(), 0)
     files = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
     assert len(files) == 6
@@ -225,7 +225,7 @@ def test_fits_are_made_once(problem: Problem, tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("change", ["data", "labels", "seed", "large", "lam_start", "max_steps"])
-def test_other_data_or_settings_are_other_fits(problem: Problem, change: str) -> None:
+def test_other_data_or_settings_are_other_fits(problem: PreparedDataset, change: str) -> None:
     method, base = settings()[1]
     tag = panels.fit_tag(problem, method, base, 0)
     assert tag == panels.fit_tag(problem, method, dict(reversed(base.items())), 0)
@@ -255,7 +255,9 @@ def test_panels_sort_and_restrict() -> None:
     assert area[0, 0] / area[2, 3] == pytest.approx(lam[3, 2] / lam[2, 0])  # 1 / λ, components sorted
 
 
-def test_figures_have_a_panel_for_each_fit(problem: Problem, faces: preprocessing.Prepared, tmp_path: Path) -> None:
+def test_figures_have_a_panel_for_each_fit(
+    problem: PreparedDataset, faces: preprocessing.Prepared, tmp_path: Path
+) -> None:
     shown = panels.panels(problem, tmp_path, settings(), 0)
     for kind, (_, what, alone, _) in figures.KINDS.items():
         figure = figures.effect(kind, shown, faces.image.picture, note="the rest")

@@ -101,7 +101,7 @@ def test_mistakes_count_by_how_sure_they_are(monkeypatch):
     monkeypatch.setattr(choosing, "learn_dictionaries", lambda *_: (None, memory))
     monkeypatch.setattr(choosing, "_scores", scores)
     plan = SimpleNamespace(part_seed=0, recipe=SimpleNamespace(roughly=lambda: None), _replace=lambda **_: plan)
-    found = choosing.compare(plan, X, y, ["a", "b"], ("lda", "model"))
+    found = choosing.compare_heads(plan, X, y, ["a", "b"], ("lda", "model"))
     assert found.table["accuracy"].round(3).tolist() == [0.917, 0.833]
     assert found.chosen == "model"
 

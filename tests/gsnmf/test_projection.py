@@ -10,7 +10,7 @@ import pytest
 import scipy.optimize
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from gsnmf.classification import projection
+from gsnmf.classification import least_squares
 from gsnmf.classification.projection import (
     accuracy,
     both_cosines,
@@ -48,7 +48,7 @@ def test_nnls_goes_on_when_whole_exchanges_do_not_help(monkeypatch: pytest.Monke
     rng = np.random.default_rng(5)
     T, X = rng.exponential(size=(40, 25)), rng.normal(1, 2, size=(40, 30))
     usual = nnls(T, X)
-    monkeypatch.setattr(projection, "PATIENCE", -1)
+    monkeypatch.setattr(least_squares, "PATIENCE", -1)
     np.testing.assert_allclose(nnls(T, X), usual, atol=1e-10)
 
 
@@ -61,7 +61,7 @@ def test_nnls_of_dependent_columns_is_optimal(monkeypatch: pytest.MonkeyPatch) -
     V = nnls(T, X)
     assert np.isfinite(V).all()
     assert residual(T, X, V) < 1e-10
-    monkeypatch.setattr(projection, "_pivot", lambda G, D: (np.zeros(D.shape), np.zeros(D.shape[1], bool)))
+    monkeypatch.setattr(least_squares, "_pivot", lambda G, D: (np.zeros(D.shape), np.zeros(D.shape[1], bool)))
     np.testing.assert_allclose(T @ nnls(T, X), T @ V, atol=1e-10)  # of many solutions, all have the same TV
 
 
@@ -197,7 +197,7 @@ def three_blas_threads():
 def test_threads_that_overlap_leave_blas_as_it_was(three_blas_threads, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second call begins before the first ends, and ends after it."""
     T, first, second = np.eye(3), np.ones((3, 1)), np.ones((3, 2))
-    pivot, first_in, second_in, first_out = projection._pivot, Event(), Event(), Event()
+    pivot, first_in, second_in, first_out = least_squares._pivot, Event(), Event(), Event()
     seen = []
 
     def in_turn(G, D):
@@ -207,7 +207,7 @@ def test_threads_that_overlap_leave_blas_as_it_was(three_blas_threads, monkeypat
         assert others.wait(30)
         return pivot(G, D)
 
-    monkeypatch.setattr(projection, "_pivot", in_turn)
+    monkeypatch.setattr(least_squares, "_pivot", in_turn)
     with ThreadPoolExecutor(2) as pool:
         one = pool.submit(nnls, T, first)
         assert first_in.wait(30)
@@ -217,11 +217,11 @@ def test_threads_that_overlap_leave_blas_as_it_was(three_blas_threads, monkeypat
         np.testing.assert_allclose(other.result(), second)
     assert seen == [{1}, {1}]
     assert blas_threads() == {3}
-    monkeypatch.setattr(projection, "_pivot", lambda *_: 1 / 0)
+    monkeypatch.setattr(least_squares, "_pivot", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         nnls(T, first)
     assert blas_threads() == {3}
-    monkeypatch.setattr(projection, "_pivot", lambda G, D: (seen.append(blas_threads()), pivot(G, D))[1])
+    monkeypatch.setattr(least_squares, "_pivot", lambda G, D: (seen.append(blas_threads()), pivot(G, D))[1])
     nnls(T, first)
     assert seen[-1] == {1}  # the limit is free again
 

@@ -10,7 +10,7 @@ from gsnmf.cli import main
 from gsnmf.commands import stream
 from gsnmf.model import as_data, default_priors
 from gsnmf.saving import load_fit
-from gsnmf.streams import Rows, open_matrix, open_named, read_column, sampled_priors
+from gsnmf.streams import FileRows, open_matrix, open_named, read_column, sampled_priors
 
 F, N = 6, 40
 GROUPS = np.arange(N) % 2
@@ -105,7 +105,7 @@ def test_priors_of_a_part_are_those_of_all_samples(monkeypatch):
     fixed = sampled_priors(same, groups, prior="paper").coefficients.rate
     assert set(np.unique(fixed.a)) == {32.0, 256.0}
     assert sampled_priors(same, rank=2).coefficients.b == default_priors(as_data(same), rank=2).coefficients.b
-    blocks = Rows(same.T)
+    blocks = FileRows(same.T)
     assert sampled_priors(blocks, groups).coefficients.rate.a.shape == (6, 2)
 
 

@@ -10,8 +10,9 @@ import reference
 from conftest import problem
 from scipy import optimize, special
 
-from gsnmf.inference import align, cavi, engine
+from gsnmf.inference import align, cavi, engine, momentum
 from gsnmf.inference.alignment import permute
+from gsnmf.inference.beginning import with_ties
 from gsnmf.inference.hyper import WHAT, best, relearn, tie
 from gsnmf.inference.observations import observe
 from gsnmf.inference.sweep import moments
@@ -160,9 +161,9 @@ def test_a_dropped_sweep_drops_what_it_learned():
     data = problem(3)[0]
     whole = Problem(data, GROUPED, 4)
     seen, hyper = observe(whole.data), whole.priors
-    state = cavi._with_ties(whole, seen, cavi.init(data, GROUPED, key=KEY, rank=4), LEARN)
+    state = with_ties(whole, seen, cavi.init(data, GROUPED, key=KEY, rank=4), LEARN)
     state, _, _ = engine._begin(state, None, accelerate=True)
-    sweep = jax.jit(engine.accelerated, static_argnums=3)
+    sweep = jax.jit(momentum.accelerated, static_argnums=3)
     state, _ = sweep(seen, hyper, state, LEARN)  # now its factors mean something
     for bound, kept in ((np.inf, True), (-np.inf, False)):
         given = state._replace(bound=jnp.asarray(bound), momentum=jnp.asarray(3.0))
@@ -213,7 +214,7 @@ def test_learning_nothing_is_no_part_of_the_program(monkeypatch):
     def never(*_):
         raise AssertionError("learned")
 
-    monkeypatch.setattr(engine, "relearn", never)
+    monkeypatch.setattr(momentum, "relearn", never)
     data = problem(3)[0]
     state = cavi.init(data, GROUPED, key=KEY, rank=4)
     assert state.priors is None
@@ -225,7 +226,7 @@ def test_learning_nothing_is_no_part_of_the_program(monkeypatch):
     fit = run(learn=None, max_steps=2)
     assert fit.priors is GROUPED
     with pytest.raises(AssertionError, match="learned"):  # the check can fail
-        engine.plain(observe(ready), hyper, state._replace(priors=hyper), LEARN)
+        momentum.plain(observe(ready), hyper, state._replace(priors=hyper), LEARN)
 
 
 @pytest.mark.parametrize("a", [0.5, 2.0])

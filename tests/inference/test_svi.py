@@ -10,6 +10,7 @@ from results import DATA, KINDS, PRIORS, K, cavi_fit, made, posterior, svi_fit
 from gsnmf.inference import Fit, Posterior, cavi, guide, svi
 from gsnmf.inference.diagnostics import estimate, log_weights
 from gsnmf.inference.families import Correlated, LogNormal, Point, near_gamma, near_log_normal, spread
+from gsnmf.inference.guide_families import FAMILIES, NAMES
 from gsnmf.model import Gamma, GroupSparse, Priors, Problem, as_data, group_sparse_nmf, label_driven
 from gsnmf.saving import load_fit, save_fit
 
@@ -48,7 +49,7 @@ def test_whatever_the_optimiser_does_it_does_not_end_below_its_start(monkeypatch
     wrong = {"worse": 1.02, "not finite": np.nan}[bad]
 
     def optimise(*_):
-        params = {name: x * wrong for name, x in svi._pack("gamma", start.posterior).items()}
+        params = {name: x * wrong for name, x in FAMILIES["gamma"].pack(start.posterior).items()}
         return params, params, np.full(10, 90.0 if bad == "worse" else np.nan)
 
     monkeypatch.setattr(svi, "_optimise", optimise)
@@ -74,10 +75,12 @@ def test_normal_from_a_random_start(capsys):
 @pytest.mark.parametrize(("slope", "says"), [(1.0, "rose"), (-1.0, "fell"), (0.0, "no longer changed")])
 def test_the_verdict_on_a_trace(slope, says):
     elbo = slope * np.linspace(-500, 0, 200) + np.random.default_rng(0).normal(size=200)
-    converged, message = svi._verdict(elbo, "the start", estimate(np.array([0.0, 1.0])), "gamma")
+    converged, message = svi._verdict(elbo, "the start", estimate(np.array([0.0, 1.0])), FAMILIES["gamma"])
     assert converged == (slope == 0)
     assert says in message
-    assert not svi._verdict(elbo[:50], "the start", estimate(np.array([0.0, 1.0])), "gamma")[0]  # too few to tell
+    assert not svi._verdict(elbo[:50], "the start", estimate(np.array([0.0, 1.0])), FAMILIES["gamma"])[
+        0
+    ]  # too few to tell
 
 
 def test_map_is_at_a_mode():
@@ -102,11 +105,11 @@ def test_map_is_at_a_mode():
 def test_parameters_keep_their_meaning(kind):
     """NumPyro's guide with these parameters is q: the same values have the same density."""
     family, q = FAMILY[kind], posterior(kind)
-    params = svi._pack(family, q)
-    for mine, its in zip(svi._unpack(family, params, q)[:3], q[:3], strict=True):
+    params = FAMILIES[family].pack(q)
+    for mine, its in zip(FAMILIES[family].unpack(params, q)[:3], q[:3], strict=True):
         for x, y in zip(mine, its, strict=True):
             np.testing.assert_allclose(x, y, rtol=1e-12)
-    auto = svi._svi(family, q, None, 1).guide
+    auto = FAMILIES[family].guide(q)
     traced = handlers.trace(handlers.substitute(handlers.seed(auto, 1), params)).get_trace(DATA, PRIORS, rank=K)
     sites = {name: site for name, site in traced.items() if site["type"] == "sample"}
     log_q = sum(float(site["fn"].log_prob(site["value"]).sum()) for site in sites.values())
@@ -119,8 +122,8 @@ def test_parameters_keep_their_meaning(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_any_fit_can_be_a_start_of_any_family(kind):
     for family in ("gamma", "normal", "lowrank", "map"):
-        q = svi._as(family, posterior(kind))
-        factor = svi.FAMILIES[family].factor
+        q = FAMILIES[family].convert(posterior(kind))
+        factor = FAMILIES[family].factor
         for mine, its in zip(q[:3], posterior(kind)[:3], strict=True):
             assert isinstance(mine, factor)
             assert np.isfinite(mine.mean).all()
@@ -171,9 +174,9 @@ def test_closed_forms_want_gammas():
 
 
 def test_names_of_families():
-    assert svi.NAMES["AutoNormal"] == "normal"
-    assert svi.NAMES["AutoLowRankMultivariateNormal"] == "lowrank"
-    assert svi.NAMES["AutoDelta"] == "map"
+    assert NAMES["AutoNormal"] == "normal"
+    assert NAMES["AutoLowRankMultivariateNormal"] == "lowrank"
+    assert NAMES["AutoDelta"] == "map"
 
 
 @pytest.mark.parametrize(

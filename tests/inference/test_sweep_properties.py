@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gsnmf.inference import cavi, fold_in
-from gsnmf.inference.engine import find_fall
+from gsnmf.inference.convergence import find_fall
 from gsnmf.model import Gamma, GroupSparse, Priors, as_data
 
 F, N, K, GROUPS = 4, 5, 2, np.array([0, 1, 0, 1, 1])

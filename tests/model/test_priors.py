@@ -236,8 +236,8 @@ def test_numpyros_gammas_and_exponentials_are_ours():
 def test_other_distributions_say_how_many_components_there_are():
     _, priors, K = Problem(DATA, Priors(dist.LogNormal(np.zeros((1, 4)), 1.0), GroupSparse(dist.HalfCauchy(1.0))))
     assert K == 4
-    assert priors.dictionary.law.batch_shape == (5, 4)
-    assert priors.coefficients.rate.law.batch_shape == (4, 3)
+    assert priors.dictionary.distribution().batch_shape == (5, 4)
+    assert priors.coefficients.rate.distribution().batch_shape == (4, 3)
     assert priors.coefficients.rate.name == "HalfCauchy"
     assert {leaf.dtype for leaf in jax.tree.leaves(priors)} == {np.dtype(float)}
 
