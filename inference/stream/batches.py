@@ -17,8 +17,11 @@ from ...model.indexed import on_host
 from ...model.labels import SEVERAL, check_kinds
 from ...model.labels import is_matrix as is_matrix_of_groups
 from ...model.metadata import Names
+from ...model.missing import label_fingerprint
 from ...model.types import Array
+from ..posterior import StreamMark
 from ..starts import check_key
+from .marks import FEW, checksum, checksum_of_labels, checksum_of_values
 
 SMALLEST, LARGEST = 64, 512  # default sizes of batches; docs/streams.md has the table that decided
 IN_A_PASS = 32  # batches of a pass by default, if sizes allow it: few steps do not go far
@@ -31,12 +34,14 @@ class Source(NamedTuple):
     repeatable: whether a second pass is possible; an iterator is used up by the first.
     num_samples: N; None if it is not known before the first pass.
     group_sizes: N_c by group; None if they are not known.
+    mark: identifies the stream, except for its priors; None for an iterable.
     """
 
     read: Callable[[int | None], Iterator[Callable[[], Data]]]
     repeatable: bool
     num_samples: int | None = None
     group_sizes: np.ndarray | None = None
+    mark: StreamMark | None = None
 
 
 class Labelled(NamedTuple):
@@ -156,17 +161,28 @@ def _is_pair(item: Any) -> bool:
     return is_matrix(item[0]) if isinstance(item, list) else not is_matrix(item)
 
 
-def _of_columns(N: int, order: Order, take: Callable[[np.ndarray], Data], sizes: np.ndarray | None) -> Source:
-    return Source(lambda number: (partial(take, rows) for rows in order.rows(N, number)), True, N, sizes)
+def _of_columns(
+    shape: tuple[int, int],
+    order: Order,
+    take: Callable[[np.ndarray], Data],
+    sizes: np.ndarray | None,
+    checksums: tuple[int, int, int],
+) -> Source:
+    """Return batches of columns; the checksums are those of X, of the groups and of the labels."""
+    F, N = (int(n) for n in shape)
+    key = 0 if order.key is None else checksum(np.asarray(check_key(order.key)).tobytes())
+    mark = StreamMark(F, N, *checksums, key, order.batch_size, order.block, 0)
+    return Source(lambda number: (partial(take, rows) for rows in order.rows(N, number)), True, N, sizes, mark)
 
 
 def _of_data(data: Data, order: Order) -> Source:
     """Return batches of validated data; samples of a sparse X are found fast where they are its rows."""
     data = data._replace(X=data.X.rows_along(True)) if is_sparse(data) else data
     known = data.num_groups > 0 and data.num_unlabelled == 0
-    return _of_columns(
-        data.num_samples, order, partial(part, data), np.asarray(data.group_sizes, float) if known else None
-    )
+    sizes = np.asarray(data.group_sizes, float) if known else None
+    values = checksum_of_values(part(data, np.arange(min(FEW, data.num_samples))).matrix.with_nan())
+    checksums = values, checksum_of_labels(data.names.group.tolist()), label_fingerprint(data) >> 1
+    return _of_columns(data.X.shape, order, partial(part, data), sizes, checksums)
 
 
 def _of_matrix(X: Any, groups: Any, order: Order, labelled: Labelled) -> Source:
@@ -177,8 +193,9 @@ def _of_matrix(X: Any, groups: Any, order: Order, labelled: Labelled) -> Source:
         X = X.tocsc()
     elif hasattr(X, "columns"):
         X = X.to_numpy()
+    values = checksum_of_values(X[:, np.arange(min(FEW, N))])
     if groups is None:
-        return _of_columns(N, order, lambda rows: as_data(X[:, rows]), None)
+        return _of_columns(X.shape, order, lambda rows: as_data(X[:, rows]), None, (values, 0, 0))
     if len(groups) != N:
         hint = ", as many as rows: transpose X?" if len(groups) == F else ""
         raise ValueError(f"expected groups to hold one label for each of the {N} samples; got {len(groups)}{hint}")
@@ -187,7 +204,8 @@ def _of_matrix(X: Any, groups: Any, order: Order, labelled: Labelled) -> Source:
     def take(rows: np.ndarray) -> Data:
         return as_data(X[:, rows], labels[rows], group_names=levels, label_prior=labelled.label_prior)
 
-    return _of_columns(N, order, take, sizes)
+    checksums = values, checksum_of_labels(levels), checksum_of_labels(labels.tolist())
+    return _of_columns(X.shape, order, take, sizes, checksums)
 
 
 def read_levels(groups: Any, group_names: Sequence[Any] | None) -> tuple[np.ndarray, list[Any], np.ndarray | None]:

@@ -195,6 +195,34 @@ def test_resuming_gives_the_same_bits(monkeypatch):
     assert cavi.stream(data, priors, start=resumed, **options) is resumed  # nothing is left to learn from
 
 
+def test_a_stream_is_resumed_only_as_it_was_begun():
+    """A finished stream is enough: what differs is refused before a batch is read."""
+    data, priors = problem(6, N=14)
+    X, groups = np.asarray(data.X), list(np.asarray(data.membership).argmax(axis=1))
+    how = {"groups": groups, "key": KEY, "batch_size": 5}
+    done = cavi.stream(X, priors, **how)
+    assert cavi.stream(scipy.sparse.csr_array(X), priors, start=done, **how) is done
+    for given, more, said in [
+        (X + 1, {}, "expected the X of the stream that is resumed; got another one"),
+        (
+            X[:, :-1],
+            {"groups": groups[:-1]},
+            "expected the number of samples of the stream that is resumed, 14; got 13",
+        ),
+        (X, {"groups": groups[::-1]}, "expected the labels of samples of the stream"),
+        (X, {"groups": [f"g{c}" for c in groups]}, "expected the groups of the stream"),
+        (X, {"key": jax.random.key(1)}, "expected the key or seed of the stream"),
+        (X, {"batch_size": 4}, "expected the batch size of the stream that is resumed, 5; got 4"),
+        (X, {"block": 2}, "expected the block of the stream that is resumed, 1; got 2"),
+    ]:
+        with pytest.raises(ValueError, match=said):
+            cavi.stream(given, priors, start=done, **how | more)
+    with pytest.raises(ValueError, match="expected the priors of the stream"):
+        cavi.stream(X, priors._replace(dictionary=Gamma(7.0, 1.0)), start=done, **how)
+    older = done._replace(stream=done.stream._replace(mark=None))
+    assert cavi.stream(X, priors, start=older, **how | {"key": jax.random.key(1)}) is older
+
+
 def test_every_kind_of_batches_gives_the_same_fit(tmp_path):
     """Data, an array, a memory map, a sparse matrix, a function, a list and an iterator, in the same order."""
     data, priors = problem(7, N=14)
