@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import select
@@ -22,6 +23,7 @@ import scipy.sparse
 from gsnmf import distributed, parts
 from gsnmf.checkpoints import Checkpoint, mark_of
 from gsnmf.cli import main
+from gsnmf.commands.stream import labels_in
 from gsnmf.inference import cavi
 from gsnmf.inference.sharding import shard
 from gsnmf.model import Gamma, Priors, Relevance, as_data
@@ -246,6 +248,20 @@ def test_parts_are_the_samples_of_each_process(tmp_path: Path, name: str, monkey
     np.testing.assert_array_equal(np.concatenate(dense, axis=1), X)
     assert {part.num_samples for part in found} == {11}
     assert [part.first for part in found] == np.cumsum([0, *(x.shape[1] for x in dense)])[:3].tolist()
+
+
+def test_labels_are_those_of_all_parts_in_a_folder(tmp_path: Path):
+    import h5py
+
+    for n, kinds in enumerate((["b", "a"], ["long", "a", "a"])):
+        with h5py.File(tmp_path / f"{n}.h5ad", "w") as file:
+            file["X"] = np.ones((len(kinds), 2))
+            file["obs/kind"] = [kind.encode() for kind in kinds]
+    found = labels_in(argparse.Namespace(file=tmp_path, labels="obs:kind"))
+    assert found.tolist() == ["b", "a", "long", "a", "a"]
+    np.save(tmp_path / "2.npy", np.ones((2, 1)))
+    with pytest.raises(ValueError, match=r"expected a file of labels, as .* has no columns with values of samples"):
+        labels_in(argparse.Namespace(file=tmp_path, labels="obs:kind"))
 
 
 def write_all(folder: Path, X: np.ndarray) -> None:
