@@ -148,14 +148,14 @@ def test_processes_that_do_not_begin_are_named(monkeypatch: pytest.MonkeyPatch, 
 @pytest.mark.slow
 @pytest.mark.parametrize("signalled", [0, 1])
 def test_a_signal_to_one_process_leaves_a_checkpoint(files: Path, signalled: int):
-    """Its peer ends, too, by the watch; without the signal no checkpoint would be due."""
+    """It comes before the first sweep; its peer ends, too, by the watch. Without it no checkpoint would be due."""
     options = ("--max-steps", "100000", "--tol", "0", "--checkpoint-every", "1000")
     ran = both(files, "--out", "two", *options)
     try:
         assert ran[0].stderr is not None
-        while "spread over 2 devices" not in (line := ran[0].stderr.readline()):
+        while "JAX compiles the first sweeps" not in (line := ran[0].stderr.readline()):
             assert line
-        time.sleep(5)
+        time.sleep(0.5)  # both compile for seconds
         ran[signalled].send_signal(signal.SIGTERM)
         said = [process.communicate(timeout=60)[1] for process in ran]
     finally:
