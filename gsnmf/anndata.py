@@ -6,7 +6,7 @@
     varm["gsnmf"]                               E[T], genes × components; NaN for genes outside mask_var
     varm["gsnmf_shape"], varm["gsnmf_scale"]    q(T) = Gamma(shape, scale)
     uns["gsnmf"]                                parameters, groups, what each component serves, bound, q(λ), priors
-    obs["gsnmf_group"]                          with unlabelled cells: labels as given, or the most probable
+    obs["gsnmf_group"]                          with groups: labels as given, or the most probable
 
 all of which survive subsetting and h5ad files. Nothing here imports anndata: a caller with an AnnData has it installed.
 """
@@ -34,7 +34,7 @@ from .model.crossing import Crossed
 from .model.defaults import PER_GROUP, RANK
 from .model.metadata import Names
 from .model.seeds import STRENGTH
-from .reading.annotated import CHUNK, read_genes, read_obs, read_var, require_annotated
+from .reading.annotated import CHUNK, read_genes, read_obs, read_var, require_writable
 from .reading.counts import warn_unless_counts
 
 __all__ = ["data_of", "factorize", "project", "top_features"]
@@ -67,7 +67,7 @@ def factorize(
     Args:
         adata: cells × genes, in memory or backed; backed counts are read in chunks.
         groups: a column of obs with labels; NaN are unlabelled cells, whose labels are learned. None for no groups.
-        layer: the layer that has the counts; None for X.
+        layer: the layer that has the counts; None or "X" for X.
         mask_var: a column of var of booleans, such as "highly_variable", or booleans: the genes to use; None for all.
         key_added: the key of results; see the top of this file.
         unlabelled: a label that stands for unlabelled cells, such as "Unknown".
@@ -86,7 +86,7 @@ def factorize(
         random_state: seed, as in `GroupSparseNMF`.
         priors: per_group, common, prior, small, large, scale, a_t and b_t, as in `default_priors`.
     """
-    require_annotated(adata)
+    require_writable(adata, key_added)
     _check_batch(batch, groups, rank)
     genes = read_var(adata, mask_var)
     data, two = _read(adata, genes, groups, layer, unlabelled, batch)
@@ -160,20 +160,20 @@ def project(
         adata: with the result of `factorize`; subsets of its cells and genes will do.
         key: the key of that result.
         key_added: the key of the coefficients; the same by default.
-        layer: the layer of the new counts; None for the layer that was fitted, or X.
+        layer: the layer of the new counts, or "X" for X; None for the layer that was fitted, or X.
         max_steps: as in `fold_in`.
         tol: as in `fold_in`.
     """
-    require_annotated(adata_new)
-    stored = find_result(adata, key)
     key_added = key if key_added is None else key_added
+    require_writable(adata_new, key_added)
+    if not adata_new.n_obs:
+        raise ValueError("expected one cell or more in adata_new; got none")
+    stored = find_result(adata, key)
     layer = stored["params"].get("layer") if layer is None else layer
     known = known_genes(adata, key)
-    places = adata_new.var_names.get_indexer(adata.var_names[known]) if adata_new.var_names.is_unique else None
-    if places is None:
-        raise ValueError(
-            "expected distinct names of genes in adata_new; got duplicates (adata_new.var_names_make_unique())"
-        )
+    _require_distinct(adata_new.var_names, "adata_new", "before the projection")
+    _require_distinct(adata.var_names[known], "the dictionary of adata", "before factorize")
+    places = adata_new.var_names.get_indexer(adata.var_names[known])
     kept, places = known[places >= 0], places[places >= 0]
     if not len(kept):
         wanted, got = adata.var_names[known[:3]].tolist(), adata_new.var_names[:3].tolist()
@@ -196,6 +196,14 @@ def project(
         adata_new.obs[f"{key_added}_group"] = pd.Categorical([names[n] for n in pairs], categories=names)
 
 
+def _require_distinct(names: Any, where: str, when: str) -> None:
+    if not names.is_unique:
+        twice = ", ".join(map(str, names[names.duplicated()].unique()[:3]))
+        raise ValueError(
+            f"expected distinct names of genes in {where}; got {twice} twice (var_names_make_unique() {when})"
+        )
+
+
 def top_features(
     adata: Any,
     n: int = 10,
@@ -206,6 +214,9 @@ def top_features(
     response: LinearResponse | None = None,
 ) -> pd.DataFrame:
     """Return the largest genes of every component, with intervals of their proportions t/Σt of the component.
+
+    Sums are over the genes of the dictionary that `adata` has: after subsetting genes, proportions are larger than in
+    the whole.
 
     Args:
         adata: with the result of `factorize`.

@@ -71,10 +71,12 @@ def write_result(
             stored |= {"classes": _writable(np.asarray(two.classes)), "class_of": two.class_of}
         stored["lam"] = {"shape": np.asarray(q.lam.a), "scale": np.asarray(q.lam.b)}
     adata.uns[key] = stored
-    if q.z is not None:
-        names, z = (data.names.group, q.z) if two is None else (np.asarray(two.classes), two.by_class(q.z))
-        found = names[np.asarray(z).argmax(axis=1)]
-        adata.obs[f"{key}_group"] = pd.Categorical(found, categories=names.tolist())
+    if data.num_groups:
+        z = np.asarray(data.membership if q.z is None else q.z)
+        names, z = (data.names.group, z) if two is None else (np.asarray(two.classes), two.by_class(z))
+        adata.obs[f"{key}_group"] = pd.Categorical(names[z.argmax(axis=1)], categories=names.tolist())
+    elif f"{key}_group" in adata.obs:  # of an earlier fit
+        del adata.obs[f"{key}_group"]
 
 
 def _writable(names: NDArray[Any]) -> NDArray[Any]:

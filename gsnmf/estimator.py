@@ -17,7 +17,7 @@ from .classification import parameters
 from .classification.calibration import fit_temperature
 from .classification.choosing import AUTO, candidates, compare_heads
 from .classification.heads import LEARNED
-from .classification.multilabel import learn_several
+from .classification.multilabel import label_sets, learn_several
 from .classification.pointless import warn_of_pointless
 from .classification.prediction import (
     LearningPlan,
@@ -236,8 +236,9 @@ class GroupSparseNMF(
             X: samples × features, nonnegative; NaN where missing. Or a sparse matrix of SciPy, which stays sparse.
             y: one label per sample; NaN, None or the value of `unlabelled` for unlabelled samples, whose labels are
                 learned while the dictionary is learned from all samples. Or several labels per sample: a matrix of 0
-                and 1, samples × labels, or a list of sets of labels; a sample without any counts as unlabelled for the
-                dictionary. None for the unsupervised model.
+                and 1, samples × labels, or a list, object array or Series of sets, lists or tuples of labels, among
+                which a bare label is the only one of its sample; a sample without any counts as unlabelled for the
+                dictionary. Lists of numbers of equal length are rows of a matrix. None for the unsupervised model.
         """
         recipe = Recipe(*(getattr(self, name) for name in Recipe._fields))
         parameters.check_recipe(recipe)
@@ -333,8 +334,9 @@ class GroupSparseNMF(
             y: as in `fit`, without unlabelled samples.
             sample_weight: of each sample.
         """
-        if isinstance(y, (list, tuple)) and any(isinstance(labels, (set, frozenset)) for labels in y):
-            y = MultiLabelBinarizer(classes=self.classes_).fit_transform(y)
+        sets = label_sets(y) if hasattr(self, "_several") else None
+        if sets is not None:
+            y = MultiLabelBinarizer(classes=self.classes_).fit_transform(sets)
         return float(super().score(X, y, sample_weight))
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:

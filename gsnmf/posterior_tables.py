@@ -42,6 +42,7 @@ class PosteriorTables(SampleReader):
         X: ArrayLike | LinearResponse,
         n_features: int = 10,
         *,
+        feature_names: ArrayLike | None = None,
         by: str = "probability",
         intervals: str = "auto",
         prob: float = PROB,
@@ -53,6 +54,8 @@ class PosteriorTables(SampleReader):
         Args:
             X: the training samples, or what `linear_response` returned for them, so that its work is done once.
             n_features: number of features of each component.
+            feature_names: one for each feature; None for `feature_names_in_`, or numbers. In a pipeline, those of the
+                step before, such as `CountVectorizer.get_feature_names_out()`.
             by: "probability", "lift" or "frex", as in `gsnmf.top_features_table`.
             intervals: "auto", "linear response" or "mean field", as in `gsnmf.top_features_table`.
             prob: probability of the intervals.
@@ -65,6 +68,13 @@ class PosteriorTables(SampleReader):
         result: Any = self._response(X, refine) if isinstance(X, LinearResponse) else self._fit
         data = data_with_index(self._new(X), self._index) if not isinstance(X, LinearResponse) else X.problem.data
         names: Any = getattr(self, "feature_names_in_", np.arange(self.n_features_in_))
+        if feature_names is not None:
+            names = np.asarray(feature_names)
+            if names.shape != (self.n_features_in_,):
+                raise ValueError(
+                    f"expected a name for each of the {self.n_features_in_} features; got feature_names of shape "
+                    f"{names.shape}"
+                )
         data = data._replace(names=Names(names, *map(list, (data.names.sample, data.names.group))))
         how: Any = {"by": by, "intervals": intervals, "prob": prob, "refine": refine, "corrected": corrected}
         return top_features_table(result, data, n_features, **how)

@@ -69,6 +69,11 @@ def seeded(
     rows = _rows(sets, feature_names)
     if structure is None:
         serves, names = common(whole("rank", rank, 1), 1), []
+    elif isinstance(structure, Gamma):
+        raise ValueError(
+            "expected structure to be components × groups of 0 and 1, as common_and_individual returns; got a prior on "
+            "λ: seeded_priors(priors, data, sets) finds the structure of priors"
+        )
     else:
         serves, names = check_structure(structure), list(group_names)
         if len(names) not in (0, serves.shape[1]):

@@ -9,17 +9,19 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import scipy.sparse
 from numpy.typing import NDArray
 from scipy.special import expit
 from sklearn.metrics import f1_score
 from sklearn.multiclass import OneVsRestClassifier
+from sklearn.preprocessing import MultiLabelBinarizer
 from sklearn.svm import LinearSVC
 
 from ..inference import Posterior, fold_in
 from ..inference.warning import quiet
 from ..model import Gamma, Priors, as_data
-from ..model.labels import is_matrix
+from ..model.labels import SEVERAL, check_kinds, is_matrix
 from .heads import MARGIN, Profiles, profiles_of
 from .prediction import LearningPlan, Memory
 from .representation import TOLERANCE, root_proportions
@@ -35,22 +37,30 @@ LEFT_OUT = 0.25  # proportion of samples that the threshold is chosen on
 class Several(NamedTuple):
     """Classifiers of all labels.
 
-    model: one-vs-rest.
+    model: one-vs-rest, for the labels that some training samples have and others do not.
     profiles: how it sees samples themselves.
     threshold: the margin above which a label is predicted, with the highest micro-F1 on samples that were left out.
+    constant: −∞ for labels that no training sample has, ∞ for those that all have, NaN for those of the model.
     """
 
     model: Any
     profiles: Profiles
     threshold: float
+    constant: NDArray[np.float64]
 
     def margins(self, memory: Memory, X: Any) -> NDArray[np.float64]:
         """Return margins above the threshold, samples × labels."""
-        found = np.asarray(self.model.decision_function(_points(memory, X, self.profiles)), float)
-        return found.reshape(X.shape[1], -1) - self.threshold
+        found, learned = np.tile(self.constant, (X.shape[1], 1)), np.isnan(self.constant)
+        if learned.any():
+            margins = np.asarray(self.model.decision_function(_points(memory, X, self.profiles)), float)
+            found[:, learned] = margins.reshape(X.shape[1], -1)
+        return found - self.threshold
 
     def probabilities(self, memory: Memory, X: Any) -> NDArray[np.float64]:
-        """Return 1 / (1 + exp(−4 margin)), samples × labels; not calibrated, ½ at the threshold."""
+        """Return 1 / (1 + exp(−4 margin)), samples × labels; not calibrated, ½ at the threshold.
+
+        A label that no training sample has gets 0, one that all have gets 1.
+        """
         odds: NDArray[np.float64] = expit(4 * self.margins(memory, X))
         return odds
 
@@ -86,8 +96,12 @@ def _memory(found: Found, Y: NDArray[Any]) -> Memory:
 
 def _classify(memory: Memory, X: Any, Y: NDArray[Any]) -> Several:
     profiles = profiles_of(X)
+    constant = np.where(Y.all(axis=0), np.inf, np.where(Y.any(axis=0), np.nan, -np.inf))
     machine = OneVsRestClassifier(LinearSVC(C=PENALTY, tol=MARGIN, random_state=0))
-    return Several(machine.fit(_points(memory, X, profiles), Y), profiles, 0.0)
+    varying = Y[:, np.isnan(constant)]
+    if varying.shape[1]:
+        machine.fit(_points(memory, X, profiles), varying)
+    return Several(machine, profiles, 0.0, constant)
 
 
 def _points(memory: Memory, X: Any, profiles: Profiles) -> Any:
@@ -126,7 +140,7 @@ def as_indicator(y: Any) -> tuple[NDArray[np.int64], NDArray[Any]] | None:
     """Return samples × labels of 0 and 1, and the names of labels; None if samples have one label each.
 
     Args:
-        y: a matrix of 0 and 1, dense or sparse, with two columns or more; or a list of sets of labels.
+        y: a matrix of 0 and 1, dense or sparse, with two columns or more; or what `label_sets` reads.
     """
     if scipy.sparse.issparse(y):
         y = y.toarray()
@@ -141,12 +155,42 @@ def as_indicator(y: Any) -> tuple[NDArray[np.int64], NDArray[Any]] | None:
                 f"values {np.array2string(Y.ravel()[:6], separator=', ')}"
             )
         return Y.astype(np.int64), np.asarray(getattr(y, "columns", np.arange(Y.shape[1])))
-    if not hasattr(y, "dtype") and hasattr(y, "__len__") and any(isinstance(c, (set, frozenset)) for c in y):
-        from sklearn.preprocessing import MultiLabelBinarizer
+    sets = label_sets(y)
+    if sets is None:
+        return None
+    binarizer = MultiLabelBinarizer()
+    return binarizer.fit_transform(sets), binarizer.classes_
 
-        odd = next((labels for labels in y if not isinstance(labels, (set, frozenset, list, tuple))), None)
-        if odd is not None or any(labels is None for labels in y):
-            raise ValueError(f"expected a set of labels for every sample, empty for none; got {odd!r} among sets")
-        binarizer = MultiLabelBinarizer()
-        return binarizer.fit_transform(y), binarizer.classes_
-    return None
+
+def label_sets(y: Any) -> list[set[Any]] | None:
+    """Return the set of labels of every sample; None if samples have one label each, or y is a matrix.
+
+    Args:
+        y: a list, an object array or a Series. It has several labels if any of its items is a set, a list or a tuple;
+            items that are neither are then single labels, as `gsnmf.reading.read_labels` returns them. Lists of one
+            label each are a column of single labels, and lists of numbers of equal length are rows of a matrix.
+    """
+    kind = getattr(getattr(y, "dtype", None), "kind", "O")
+    if isinstance(y, (str, bytes)) or getattr(y, "ndim", 1) != 1 or kind != "O":
+        return None
+    items = [row.tolist() if isinstance(row, np.ndarray) else row for row in y] if hasattr(y, "__len__") else []
+    if not any(isinstance(row, SEVERAL) for row in items) or _are_rows(items, column=not hasattr(y, "dtype")):
+        return None
+    try:
+        sets = [set(row) if isinstance(row, SEVERAL) else {row} for row in items]
+    except TypeError as error:
+        raise ValueError(f"expected a set of labels for every sample; got labels of another kind ({error})") from None
+    odd = next((row for row, labels in zip(items, sets, strict=True) if any(map(pd.isna, labels))), ...)
+    if odd is not ...:
+        raise ValueError(f"expected a set of labels for every sample, empty for none; got {odd!r} among sets")
+    check_kinds(set().union(*sets))
+    return sets
+
+
+def _are_rows(items: list[Any], column: bool) -> bool:
+    """Return whether lists of equal length are a matrix of numbers, or a column of single labels if that may be."""
+    if not all(isinstance(row, (list, tuple)) for row in items) or len({len(row) for row in items}) != 1:
+        return False
+    if len(items[0]) == 1:
+        return column
+    return all(isinstance(x, (bool, int, float, np.bool, np.number)) for row in items for x in row)

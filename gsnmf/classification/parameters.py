@@ -130,10 +130,8 @@ def find_unlabelled(y: ArrayLike, marker: Any) -> NDArray[np.bool_]:
     −1 is also an ordinary name of a class, as in {−1, 1}. If the marker is "auto", −1 stands for unlabelled samples if
     there are two or more other labels and all are whole numbers ≥ 0; {−1, 0, 1} could be either, and is refused.
     """
+    check_single(y)
     labels: list[Any] = list(np.asarray(y, object).ravel())
-    several = [label for label in labels if isinstance(label, (set, frozenset, list, tuple, np.ndarray))]
-    if several:
-        raise ValueError(f"expected one label per sample ({SEVERAL}); got {several[0]!r}")
     unlabelled: NDArray[np.bool_] = np.array([pd.isna(label) for label in labels], bool)
     known: set[Any] = {label for label, none in zip(labels, unlabelled, strict=True) if not none}
     check_kinds(known if marker is None else {label for label in known if label != marker})
@@ -171,6 +169,10 @@ def check_single(y: ArrayLike) -> None:
     shape = np.shape(y if hasattr(y, "shape") else np.asarray(y, object))
     if len(shape) > 1 and shape[1] != 1:
         raise ValueError(f"expected one label per sample ({SEVERAL}); got y of shape {shape}")
+    sets = (set, frozenset, list, tuple, np.ndarray)
+    several = [label for label in np.asarray(y, object).ravel() if isinstance(label, sets)]
+    if several:
+        raise ValueError(f"expected one label per sample ({SEVERAL}); got {several[0]!r}")
 
 
 def check_several(estimator: Any, X: Any, Y: NDArray[Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -83,7 +84,16 @@ def describe(arguments: argparse.Namespace, matrix: NamedMatrix, path: Path, mor
         X = matrix.X[:, np.arange(min(FIRST, matrix.X.shape[1]))] if isinstance(matrix.X, FileRows) else matrix.X
         advice = counts_advice(X)
         if advice is not None:
-            arguments.said.append(f"warning: {advice.partition(': ')[0]}: --key layers/NAME reads another matrix")
+            arguments.said.append(f"warning: {advice.partition(': ')[0]}: {_others(arguments, path)}")
+
+
+def _others(arguments: argparse.Namespace, path: Path) -> str:
+    """Return where else the counts may be, as options of the command."""
+    from ..reading.hdf5 import matrices_in
+
+    own = getattr(arguments, "key", None) or "X"
+    keys = [f"--key {shlex.quote(key)}" for key in matrices_in(path) if key != own]
+    return f"{' or '.join(keys)} reads another matrix" if keys else "the file has no other matrix"
 
 
 def announce(arguments: argparse.Namespace) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import scipy.sparse
 from numpy.typing import NDArray
 
@@ -17,6 +18,18 @@ def require_annotated(adata: Any) -> None:
     if not all(hasattr(adata, slot) for slot in SLOTS):
         hint = "anndata.read_h5ad reads one (pip install 'gsnmf[anndata]')"
         raise ValueError(f"expected an AnnData; got {type(adata).__name__}: {hint}")
+
+
+def require_writable(adata: Any, key: str) -> None:
+    """Raise unless results can be written into an AnnData under this key, and survive in an h5ad file."""
+    require_annotated(adata)
+    if getattr(adata, "isbacked", False) and getattr(adata, "is_view", False):
+        raise ValueError(
+            "expected an AnnData into which results can be written; got a view of a backed one: its method "
+            ".to_memory() makes a copy"
+        )
+    if not isinstance(key, str) or not key or "/" in key:
+        raise ValueError(f"expected key_added to be a name without '/', which h5ad files do not keep; got {key!r}")
 
 
 def read_var(adata: Any, mask_var: Any) -> NDArray[np.intp]:
@@ -34,8 +47,12 @@ def read_var(adata: Any, mask_var: Any) -> NDArray[np.intp]:
             raise ValueError(f"expected mask_var to be a column of var; {said}")
         mask_var = adata.var[mask_var]
     mask = np.asarray(mask_var)
+    if mask.dtype == object and all(isinstance(x, (bool, np.bool)) for x in mask.ravel()):
+        mask = mask.astype(bool)
     if mask.dtype != bool or mask.shape != (adata.n_vars,) or not mask.any():
-        said = f"got {mask.dtype} of shape {mask.shape}, {int(mask.sum()) if mask.dtype == bool else 0} of them true"
+        said = f"got {mask.dtype} of shape {mask.shape}" + (
+            f", {mask.sum()} of them true" if mask.dtype == bool else ""
+        )
         raise ValueError(f"expected mask_var to be {adata.n_vars} booleans, some of them true; {said}")
     return np.flatnonzero(mask)
 
@@ -45,11 +62,13 @@ def read_genes(adata: Any, layer: str | None, genes: NDArray[np.intp]) -> Any:
 
     Args:
         adata: cells × genes.
-        layer: a layer; None for X.
+        layer: a layer; None or "X" for X.
         genes: places of the genes, from `read_var`.
     """
+    if layer == "X" and "X" not in adata.layers:
+        layer = None
     if layer is not None and layer not in adata.layers:
-        raise ValueError(f"expected layer to be one of {_listed(adata.layers)}; got {layer!r}")
+        raise ValueError(f"expected layer to be 'X' or the name of a layer ({_listed(adata.layers)}); got {layer!r}")
     stored = adata.X if layer is None else adata.layers[layer]
     if stored is None:
         raise ValueError(f"expected counts in X, or layer= to name one of {_listed(adata.layers)}; got X=None")
@@ -60,7 +79,7 @@ def read_genes(adata: Any, layer: str | None, genes: NDArray[np.intp]) -> Any:
 
 
 def read_obs(adata: Any, groups: str | None, unlabelled: Any = None, *, what: str = "groups") -> Any:
-    """Return the labels in a column of obs, NaN or None for unlabelled cells; None for no groups.
+    """Return the labels in a column of obs, None for unlabelled cells; None for no groups.
 
     Args:
         adata: cells × genes.
@@ -74,7 +93,8 @@ def read_obs(adata: Any, groups: str | None, unlabelled: Any = None, *, what: st
         return None
     if not isinstance(groups, str) or groups not in adata.obs:
         raise ValueError(f"expected {what} to be a column of obs; got {groups!r}, and obs has {_listed(adata.obs)}")
-    labels = adata.obs[groups].to_numpy(object)
+    labels = adata.obs[groups].to_numpy(object, copy=True)
+    labels[pd.isna(labels)] = None
     if unlabelled is not None:
         if unlabelled not in labels:
             raise ValueError(f"expected unlabelled to be a label in obs[{groups!r}]; got {unlabelled!r}")

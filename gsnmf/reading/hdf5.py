@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from .arrays import require_consistent
 from .containers import in_a_sentence, open_group, opened
-from .frames import names_of, read_column, text_of
+from .frames import find_part, names_of, read_column, text_of
 from .matrix import NamedMatrix, PathLike
 from .tenx import describe_genes, find_genes
 
@@ -93,7 +93,7 @@ def open_hdf5(path: Path, key: str | None = None) -> NamedMatrix:
     group = open_group(path)
     with in_a_sentence(path):
         rows = FileRows(find_matrix(group, key, path), path)
-        return _named(rows, rows, group, path)
+        return _named(rows, rows, group, path, key)
 
 
 def read_hdf5(path: Path, *, key: str | None = None) -> NamedMatrix:
@@ -106,26 +106,34 @@ def read_hdf5(path: Path, *, key: str | None = None) -> NamedMatrix:
     with opened(path) as group:
         stored = find_matrix(group, key, path, columns=True)
         if kind_of(stored) == "csc_matrix":
-            N, F = (int(n) for n in stored.attrs["shape"])
+            F, N = shape_of(stored)
             parts = tuple(stored[name][:] for name in ("data", "indices", "indptr"))
             X: Any = require_consistent(lambda: scipy.sparse.csc_array(parts, shape=(N, F)), path).T
-            return _named(X, None, group, path)
+            return _named(X, None, group, path, key)
         rows = FileRows(stored)
         X = require_consistent(lambda: rows[:, np.arange(rows.shape[1])], path)
-        return _named(X, rows, group, path)
+        return _named(X, rows, group, path, key)
 
 
-def _named(X: Any, rows: FileRows | None, group: Any, path: Path) -> NamedMatrix:
+def _named(X: Any, rows: FileRows | None, group: Any, path: Path, key: str | None) -> NamedMatrix:
     """Return a matrix with the names that its file has, in AnnData's layout or in 10x's."""
     if rows is not None and rows.names is not None:
         samples = [str(name) for name in text_of(rows.stored["barcodes"][:]).tolist()]
         return NamedMatrix(X, rows.names, samples, describe_genes(rows._stored_features - rows.shape[0]))
-    features, samples_or_none = (names_of(group, axis, n) for axis, n in zip(("var", "obs"), X.shape, strict=True))
-    nameless = features is None and samples_or_none is None
-    how = "no names" if nameless else "names of features from var, of samples from obs"
+    var = _var_of(key)
+    features, samples_or_none = (names_of(group, axis, n) for axis, n in zip((var, "obs"), X.shape, strict=True))
+    found = [f"of features from {var}"] if features is not None else []
+    found += ["of samples from obs"] if samples_or_none is not None else []
+    how = f"names {', '.join(found)}" if found else "no names"
     return NamedMatrix(
         X, features, samples_or_none, f"samples in rows; {how}", lambda column: read_column(path, column)
     )
+
+
+def _var_of(key: str | None) -> str:
+    """Return the frame that names the features of a matrix: `raw` has genes of its own, in older files as raw.var."""
+    place = (key or "").strip("/")
+    return "raw/var" if place.startswith("raw/") else "raw.var" if place == "raw.X" else "var"
 
 
 def find_matrix(group: Any, key: str | None, path: Path, *, columns: bool = False) -> Any:
@@ -161,11 +169,25 @@ def find_matrix(group: Any, key: str | None, path: Path, *, columns: bool = Fals
     return found
 
 
+def matrices_in(path: Path) -> list[str]:
+    """Return the places of all matrices of an AnnData's counts or of values made from them: X, layers and raw.
+
+    Args:
+        path: .h5ad or .zarr.
+    """
+    with opened(path) as group:
+        layers = find_part(group, "layers")
+        places = [f"layers/{name}" for name in layers] if layers is not None else []
+        return [place for place in ("X", *places, "raw/X", "raw.X") if find_part(group, place) is not None]
+
+
 def kind_of(stored: Any) -> str:
     """Return csr_matrix, csc_matrix or another kind of group in AnnData's words, array for a dataset."""
     if not hasattr(stored, "keys"):
         return "array"
-    return str(stored.attrs.get("encoding-type", "csr_matrix" if "indptr" in stored else "group"))
+    old = stored.attrs.get("h5sparse_format")  # before anndata 0.7: csr or csc
+    guess = f"{old}_matrix" if old else "csr_matrix" if "indptr" in stored else "group"
+    return str(stored.attrs.get("encoding-type", guess))
 
 
 def is_tenx(stored: Any) -> bool:
@@ -180,7 +202,7 @@ def shape_of(stored: Any) -> tuple[int, int]:
     elif is_tenx(stored):
         F, N = (int(n) for n in stored["shape"][:])
     else:
-        N, F = (int(n) for n in stored.attrs["shape"])
+        N, F = (int(n) for n in stored.attrs["h5sparse_shape" if "h5sparse_shape" in stored.attrs else "shape"])
     return F, N
 
 

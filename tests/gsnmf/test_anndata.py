@@ -12,6 +12,7 @@ from gsnmf import GroupSparseNMF
 from gsnmf.anndata import data_of, factorize, project, top_features
 from gsnmf.inference import cavi, fold_in, linear_response
 from gsnmf.model import as_data
+from gsnmf.reading.annotated import read_obs, read_var
 
 ad = pytest.importorskip("anndata")
 if pd.__version__ >= "3":
@@ -23,6 +24,7 @@ KIND = np.arange(N) % 2
 COUNTS = np.random.default_rng(0).poisson(np.where(np.arange(F)[None, :] % 2 == KIND[:, None], 9.0, 0.4))
 HIGH = np.arange(F) < 10
 RUN = {"per_group": 1, "max_steps": 60}
+SHORT = {"per_group": 1, "max_steps": 2}
 
 
 def cells(X=COUNTS, **layers):
@@ -203,9 +205,14 @@ def test_seeds_may_be_iterators_and_are_stored():
     ("arguments", "message"),
     [
         ({"groups": "type"}, "expected groups to be a column of obs; got 'type', and obs has cell_type"),
-        ({"layer": "raw"}, "expected layer to be one of none; got 'raw'"),
+        ({"layer": "raw"}, r"expected layer to be 'X' or the name of a layer \(none\); got 'raw'"),
         ({"mask_var": "hv"}, "expected mask_var to be a column of var; got 'hv', and var has highly_variable"),
         ({"mask_var": [True]}, r"expected mask_var to be 12 booleans, some of them true; got bool of shape \(1,\)"),
+        (
+            {"mask_var": np.ones(F)},
+            r"expected mask_var to be 12 booleans, some of them true; got float64 of shape .12,.$",
+        ),
+        ({"key_added": "a/b"}, "expected key_added to be a name without '/', which h5ad files do not keep; got 'a/b'"),
         ({"unlabelled": "?"}, r"expected unlabelled to be a label in obs\['cell_type'\]; got '\?'"),
         ({"groups": None, "unlabelled": "?"}, r"expected groups with unlabelled='\?'; got groups=None"),
         ({"batch": "plate"}, "expected batch to be a column of obs; got 'plate', and obs has cell_type"),
@@ -218,6 +225,64 @@ def test_seeds_may_be_iterators_and_are_stored():
 def test_what_is_refused(arguments, message):
     with pytest.raises(ValueError, match=f"^{message}"):
         factorize(cells(), **arguments)
+
+
+def test_what_a_projection_refuses(fitted):
+    adata, _ = fitted
+    with pytest.raises(ValueError, match="expected one cell or more in adata_new; got none"):
+        project(cells()[:0].copy(), adata)
+    twice = adata.copy()
+    twice.var_names = ["g0", "g0", *adata.var_names[2:]]
+    for new, old, where in ((twice, adata, "adata_new"), (cells(), twice, "the dictionary of adata")):
+        with pytest.raises(ValueError, match=f"expected distinct names of genes in {where}; got g0 twice"):
+            project(new, old)
+    with pytest.raises(ValueError, match="expected key_added to be a name without '/'"):
+        project(cells(), adata, key_added="a/b")
+
+
+def test_views_of_backed_cells_are_refused_before_work_begins(fitted, tmp_path, monkeypatch):
+    monkeypatch.setattr(cavi, "run", lambda *given, **options: pytest.fail("work began"))
+    cells().write_h5ad(tmp_path / "cells.h5ad")
+    part = ad.read_h5ad(tmp_path / "cells.h5ad", backed="r")[:7]
+    for call in (lambda: factorize(part), lambda: project(part, fitted[0])):
+        with pytest.raises(ValueError, match=r"got a view of a backed one: its method .to_memory\(\) makes a copy"):
+            call()
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_groups_are_those_of_the_last_fit():
+    adata = cells()
+    adata.obs["gsnmf_group"] = "of an earlier fit"
+    factorize(adata, **SHORT)
+    assert adata.obs["gsnmf_group"].tolist() == adata.obs["cell_type"].tolist()
+    factorize(adata, None, rank=2, max_steps=2)
+    assert "gsnmf_group" not in adata.obs
+
+
+@pytest.mark.parametrize("dtype", ["string", "Int64"])
+def test_missing_labels_next_to_a_word_for_them(dtype):
+    adata = cells()
+    adata.obs["kind"] = pd.array([KIND[n] if n > 2 else 7 for n in range(N)], "Int64").astype(dtype)
+    adata.obs.loc["c0", "kind"] = pd.NA
+    labels = read_obs(adata, "kind", "7" if dtype == "string" else 7)
+    assert labels[:3].tolist() == [None] * 3
+    assert [int(label) for label in labels[3:]] == KIND[3:].tolist()
+    assert adata.obs["kind"].isna().sum() == 1  # the cells are as they were
+
+
+def test_new_counts_in_x_after_a_fit_to_a_layer(fitted):
+    adata, other = fitted[0].copy(), cells()
+    adata.uns["gsnmf"] = adata.uns["gsnmf"] | {"params": {"layer": "counts"}}
+    with pytest.raises(ValueError, match=r"expected layer to be 'X' or the name of a layer \(none\); got 'counts'"):
+        project(other, adata)
+    project(other, adata, layer="X")
+    assert other.obs["gsnmf_group"].tolist() == other.obs["cell_type"].tolist()
+
+
+def test_masks_of_python_s_booleans():
+    adata = cells()
+    adata.var["mask"] = HIGH.astype(object)
+    assert read_var(adata, "mask").tolist() == np.flatnonzero(HIGH).tolist()
 
 
 def test_what_is_not_an_anndata():

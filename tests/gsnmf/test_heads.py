@@ -4,6 +4,7 @@ import warnings
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse
 from sklearn.covariance import LedoitWolf
@@ -20,6 +21,7 @@ from gsnmf.classification.representation import Represented, imputed
 from gsnmf.classification.restarts import Recipe
 from gsnmf.inference.warning import DeadComponentsWarning
 from gsnmf.model import Gamma, Priors
+from gsnmf.reading.labels import labels_of
 
 QUICK = {"per_class": 1, "max_iter": 30, "random_state": 0, "n_restarts": 1}
 
@@ -254,6 +256,58 @@ def test_what_several_labels_refuse(y, options, said):
     with pytest.raises(ValueError, match=said):
         GroupSparseNMF(**QUICK, **options).fit(small_problem()[0][:6], y)
     assert as_indicator(np.arange(6)) is None
+
+
+@pytest.mark.parametrize(
+    "y",
+    [
+        [{"a", "b"}, {"b"}, {"a"}],
+        [["a", "b"], ["b"], ["a"]],
+        [("a", "b"), ("b",), ("a",)],
+        pd.Series([{"a", "b"}, {"b"}, {"a"}], index=[5, 6, 7]),
+        labels_of(["a; b", "b", "a"], "y.txt"),
+        [[1, 1], [0, 1], [1, 0]],
+    ],
+    ids=["sets", "lists", "tuples", "Series", "reader", "matrix"],
+)
+def test_forms_of_several_labels(y):
+    Y, names = as_indicator(y)
+    assert Y.tolist() == [[1, 1], [0, 1], [1, 0]]
+    assert list(names) in (["a", "b"], [0, 1])
+
+
+def test_forms_of_single_labels_and_others():
+    assert as_indicator([["a"], ["b"]]) is as_indicator(["ab", "cd"]) is as_indicator([[1, 2], [2, 3]]) is None
+    refused = {
+        "empty for none; got None among sets": [{"a"}, None],
+        "got a mixture of text and numbers": [{"a"}, {1}],
+        "got labels of another kind": [["a", ["b"]], ["c"]],
+    }
+    for said, y in refused.items():
+        with pytest.raises(ValueError, match=said):
+            as_indicator(y)
+
+
+def test_several_labels_in_a_first_batch():
+    with pytest.raises(
+        ValueError, match=r"expected one label per sample \(several labels per sample are .*; got {'a'}"
+    ):
+        GroupSparseNMF().partial_fit(np.eye(3), [{"a"}, {"a", "b"}, {"b"}])
+
+
+def test_labels_that_none_or_all_training_samples_have(monkeypatch):
+    """They have no classifier, and no finite margin that a threshold could be chosen by."""
+    monkeypatch.setattr(multilabel, "_points", lambda memory, X, profiles: X.T)
+    X, Y = several_labels()
+    Y = np.column_stack([Y, np.zeros(60, int), np.ones(60, int)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = multilabel._classify(None, X.T, Y)
+    margins = found.margins(None, X.T)
+    assert np.isfinite(margins[:, :3]).all()
+    np.testing.assert_array_equal(found.probabilities(None, X.T)[:, 3:], np.tile([0.0, 1.0], (60, 1)))
+    only = multilabel._classify(None, X.T, Y[:, 3:])
+    np.testing.assert_array_equal(only.margins(None, X.T), np.tile([-np.inf, np.inf], (60, 1)))
 
 
 @pytest.mark.parametrize(

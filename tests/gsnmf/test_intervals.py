@@ -35,6 +35,12 @@ def test_intervals_of_features_and_samples():
     own = model.top_features(frame, 2, **mean_field)
     assert set(own["width"]) == {"mean field"}
     pd.testing.assert_frame_equal(own, top_features_table(model, data, 2, **mean_field))
+    renamed = model.top_features(frame, 2, feature_names=np.array(list("VWXYZ")), **mean_field)
+    assert renamed["feature"].tolist() == own["feature"].str.upper().tolist()
+    with pytest.raises(
+        ValueError, match=r"expected a name for each of the 5 features; got feature_names of shape \(2,"
+    ):
+        model.top_features(frame, 2, feature_names=["v", "w"])
     assert describe_components(model, data)["serves"].tolist() == ["a", "b"]
     pd.testing.assert_frame_equal(top_features_table(model, data, 2), features)  # small enough to be refined by itself
     assert features["component"].tolist() == [0, 0, 1, 1]

@@ -56,7 +56,7 @@ def test_wheel_from_sdist_installs_and_runs(tmp_path):
 
 
 def test_the_workflow_runs_targets_that_exist():
-    """Every `make TARGET` in it is in the Makefile, and every Python that the package names is tested."""
+    """Every `make TARGET` in it is in the Makefile, every Python that the package names is tested, with both pandas."""
     workflow, makefile = Path(".github/workflows/ci.yml").read_text(), Path("Makefile").read_text()
     targets = set(re.findall(r"run: make ([a-z-]+)", workflow))
     assert targets >= {"lint", "test", "test-lowest", "test-slow", "mutants", "fuzz", "release-check"}
@@ -65,3 +65,5 @@ def test_the_workflow_runs_targets_that_exist():
     for version in re.findall(r"Python :: (3\.\d+)", Path("pyproject.toml").read_text()):
         assert f'"{version}"' in workflow
         assert version in re.search(r"^PYTHONS := (.*)$", makefile, re.MULTILINE)[1].split()
+    generations = re.search(r"\$\(or \$\(PANDAS\),([\d ]+)\)", makefile)[1].split()
+    assert generations == re.findall(r'"(\d+)"', re.search(r"pandas: \[(.*)\]", workflow)[1]) == ["2", "3"]

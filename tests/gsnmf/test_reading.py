@@ -1,5 +1,6 @@
 """Files as count people have them: AnnData's, 10x's, tables, documents; what is said of them; names all the way."""
 
+import argparse
 import gzip
 
 import h5py
@@ -12,6 +13,7 @@ import scipy.sparse
 
 from gsnmf import load_data, report
 from gsnmf.cli import main
+from gsnmf.commands.inputs import describe
 from gsnmf.inference import to_arviz
 from gsnmf.model import as_data
 from gsnmf.parts import read_part
@@ -95,6 +97,60 @@ def test_h5ad_is_read_without_anndata(tmp_path, form):
     assert matrix.column("cell_type").tolist() == KINDS
     assert matrix.column("plate")[4] is None
     assert matrix.describe().startswith("read 6 features × 9 samples; samples in rows; names of features from var, of ")
+
+
+def test_raw_has_genes_of_its_own(tmp_path):
+    """As many as X has, in another order; or others, which nothing names."""
+    with h5py.File(write_h5ad(tmp_path / "cells.h5ad"), "a") as file:
+        file["raw/X"], file["raw/var/_index"] = X[::-1].T, [name.encode() for name in GENES[::-1]]
+        file["layers/few"] = X[:2].T
+    matrix = read_matrix(tmp_path / "cells.h5ad", key="raw/X")
+    assert matrix.feature_names == open_named(tmp_path / "cells.h5ad", key="raw/X").feature_names == GENES[::-1]
+    assert "names of features from raw/var, of samples from obs" in matrix.describe()
+    few = read_matrix(tmp_path / "cells.h5ad", key="layers/few")
+    assert (few.feature_names, few.sample_names) == (None, CELLS)
+    assert "samples in rows; names of samples from obs" in few.describe()
+
+
+def test_categories_by_anndata_0_7(tmp_path):
+    """Codes, with a reference to categories elsewhere; −1 for missing ones."""
+    with h5py.File(write_h5ad(tmp_path / "cells.h5ad"), "a") as file:
+        file["obs/__categories/kind"] = [b"B", b"T", b"NK"]
+        file["obs/kind"] = np.where(np.arange(N) == 4, -1, GROUPS)
+        file["obs/kind"].attrs["categories"] = file["obs/__categories/kind"].ref
+    column = read_matrix(tmp_path / "cells.h5ad").column
+    assert column("kind").tolist() == [None if n == 4 else kind for n, kind in enumerate(KINDS)]
+    with pytest.raises(ValueError, match=r"got cell_type, kind, plate$"):
+        column("type")
+
+
+def write_old(path):
+    """A file as anndata wrote it before 0.7: frames are datasets, categories in uns, sparse groups with h5sparse_…."""
+    with h5py.File(path, "w") as file:
+        file["X"] = np.log1p(X.T)
+        rows = scipy.sparse.csr_array(X.T)
+        for name in ("data", "indices", "indptr"):
+            file[f"raw.X/{name}"] = getattr(rows, name)
+        file["raw.X"].attrs.update({"h5sparse_format": "csr", "h5sparse_shape": rows.shape})
+        codes = np.where(np.arange(N) == 4, -1, GROUPS)
+        kinds = list(zip(CELLS, codes, np.ones(N), strict=True))
+        file["obs"] = np.array(kinds, [("index", "S4"), ("kind", "i1"), ("n_counts", "f4")])
+        file["var"] = np.array([(name,) for name in GENES[::-1]], [("index", "S4")])
+        file["raw.var"] = np.array([(name,) for name in GENES], [("index", "S4")])
+        file["uns/kind_categories"] = [b"B", b"T", b"NK"]
+    return path
+
+
+def test_files_from_before_anndata_0_7(tmp_path):
+    path = write_old(tmp_path / "cells.h5ad")
+    matrix = read_matrix(path, key="raw.X")
+    require_whole(matrix)
+    assert "names of features from raw.var, of samples from obs" in matrix.describe()
+    assert matrix.column("kind").tolist() == [None if n == 4 else kind for n, kind in enumerate(KINDS)]
+    assert matrix.column("n_counts").tolist() == [1.0] * N
+    with pytest.raises(ValueError, match=r"got kind, n_counts$"):
+        matrix.column("type")
+    assert read_matrix(path).feature_names == GENES[::-1]
 
 
 @pytest.mark.parametrize("packed", [True, False])
@@ -274,7 +330,26 @@ def test_log_counts_are_noticed_and_undone(tmp_path, capsys):
     write_h5ad(tmp_path / "cells.h5ad")
     fit = ["fit", str(tmp_path / "cells.h5ad"), "--rank", "1", "--max-steps", "2", "--key", "layers/log"]
     assert main([*fit, "--out", str(tmp_path / "f")]) == 0
-    assert "gsnmf: warning: expected counts; got values that are not whole numbers" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "gsnmf: warning: expected counts; got values that are not whole numbers" in said
+    assert "as after log1p: --key X reads another matrix\n" in said
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ((), "the file has no other matrix"),
+        (("raw/X",), "--key raw/X reads another matrix"),
+        (("layers/my counts", "raw/X"), "--key 'layers/my counts' or --key raw/X reads another matrix"),
+    ],
+)
+def test_where_counts_may_be(tmp_path, more, message):
+    with h5py.File(tmp_path / "cells.h5ad", "w") as file:
+        for place in ("X", *more):
+            file[place] = np.log1p(X.T)
+    arguments = argparse.Namespace(key=None)
+    describe(arguments, read_matrix(tmp_path / "cells.h5ad"), tmp_path / "cells.h5ad")
+    assert arguments.said[1].endswith(f"as after log1p: {message}")
 
 
 def test_results_of_others_are_never_replaced(tmp_path, capsys):

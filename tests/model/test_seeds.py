@@ -5,7 +5,17 @@ import numpy as np
 import pytest
 
 from gsnmf.inference import cavi
-from gsnmf.model import Gamma, GroupSparse, Priors, as_data, common_and_individual, seeded, seeded_priors, structured
+from gsnmf.model import (
+    Gamma,
+    GroupSparse,
+    Priors,
+    as_data,
+    common_and_individual,
+    label_driven,
+    seeded,
+    seeded_priors,
+    structured,
+)
 from gsnmf.model.seeds import STRENGTH
 from gsnmf.saving import load_fit, save_fit
 from gsnmf.sets import read_sets
@@ -74,6 +84,11 @@ def test_names_that_do_not_occur_are_listed():
         ({}, {"rank": 1}, "expected sets of features by name"),
         (SETS, {"rank": 1}, "expected 1 free components in all; got 0 for the set 'cycle' of 2"),
         (SETS, {}, "expected either rank or structure; got rank=None, structure=None"),
+        (
+            SETS,
+            {"structure": label_driven(per_group=2, num_groups=3)},
+            r"expected structure to be components × groups of 0 and 1, as .* got a prior on λ: seeded_priors\(priors,",
+        ),
         (SETS, {"rank": 2, "strength": 0}, "expected strength to be a positive number; got 0"),
         (SETS, {"structure": STRUCTURE, "group_names": ["B"]}, "expected a name for each of the 3 groups; got 1"),
         (

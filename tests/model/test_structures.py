@@ -86,7 +86,7 @@ def test_the_page_on_structures_says_what_runs():
     )
     exec(compile(block, "docs/structures.md", "exec"), names)
     np.testing.assert_array_equal(structured(names["paper"]).a, label_driven(3, 3).a)
-    assert names["rates"].a.shape == names["shares"].a.shape == (7, 3)
+    assert names["rates"].a.shape == names["proportions"].a.shape == (7, 3)
     assert structured(names["other"]).a.shape == (3, 3)
 
 
