@@ -111,13 +111,13 @@ def is_consistent(X: Any) -> bool:
     if X.format == "bsr":
         rows, columns = rows // X.blocksize[0], columns // X.blocksize[1]
     begins = np.asarray(X.indptr)
-    if len(begins) != rows + 1 or begins[0] != 0 or (begins[1:] < begins[:-1]).any():
+    if begins.dtype.kind not in "iu" or len(begins) != rows + 1 or begins[0] != 0 or (begins[1:] < begins[:-1]).any():
         return False
     return bool(begins[-1] <= len(X.indices) == len(X.data)) and _are_below(X.indices[: begins[-1]], columns)
 
 
 def _are_below(index: Array, n: int) -> bool:
-    return len(index) == 0 or bool(index.min() >= 0 and index.max() < n)
+    return len(index) == 0 or bool(index.dtype.kind in "iu" and index.min() >= 0 and index.max() < n)
 
 
 def require_consistent(X: Any, name: str = "X") -> None:
