@@ -8,6 +8,7 @@ sentence: without it they would wait for minutes in the next sum over processes.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import platform
 import selectors
@@ -15,19 +16,25 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from .interrupts import reinstall
 from .parts import bounds_of_part
 
 HEARTBEAT = 30.0  # seconds without a sign of life after which a peer counts as frozen
+WAIT = 60.0  # seconds for all processes to begin
 PORT_TIMEOUT = 60.0  # seconds for all processes to connect
+MARGIN = 30  # seconds after which JAX gives up, beyond our own limit
 LEFT = 3  # the exit code of a process whose peer has gone
 BEAT, BYE = b"+", b"."
 WAITING = {"x86_64": ("232", "281"), "aarch64": ("22",)}  # epoll_wait and epoll_pwait among the calls of Linux
 
 
-def join(coordinator: str | None = None, processes: int | None = None, process: int | None = None) -> None:
+def join(
+    coordinator: str | None = None, processes: int | None = None, process: int | None = None, wait: float = WAIT
+) -> None:
     """Connect this process with its peers; it must precede any other use of JAX.
 
     Args:
@@ -35,6 +42,8 @@ def join(coordinator: str | None = None, processes: int | None = None, process: 
             Kubernetes, as `jax.distributed.initialize` does.
         processes: their number.
         process: the number of this one, from 0.
+        wait: seconds for the others to begin, if the coordinator is given. Then it raises ValueError if process 0 has
+            not begun; process 0 itself ends with a sentence, as JAX cannot be asked to give up.
     """
     import jax
 
@@ -50,19 +59,63 @@ def join(coordinator: str | None = None, processes: int | None = None, process: 
             raise ValueError(f"expected the coordinator as HOST:PORT; got {coordinator!r}")
         if not 0 <= process < processes:
             raise ValueError(f"expected a process from 0 to {processes - 1}; got {process}")
+        if process > 0:
+            _await_coordinator(host, int(port), wait)
     jax.config.update("jax_cpu_collectives_implementation", "gloo")  # type: ignore[no-untyped-call]  # JAX's
+    with contextlib.suppress(AttributeError):  # versions of JAX without this option
+        jax.config.update("jax_enable_preemption_service", False)  # type: ignore[no-untyped-call]  # JAX's
+    limit: dict[str, Any] = {} if coordinator is None else {"initialization_timeout": math.ceil(wait) + MARGIN}
+    others = f"{(processes or 1) - 1} other processes" if process == 0 else None
     try:
-        jax.distributed.initialize(coordinator, processes, process)
+        with _within(wait, others):
+            jax.distributed.initialize(coordinator, processes, process, **limit)
     except (RuntimeError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(
             "expected --coordinator HOST:PORT, --processes N and --process I, or a cluster that JAX finds (Slurm, Open "
             f"MPI, Kubernetes); got {reason}"
         ) from None
+    reinstall()  # JAX listens for SIGTERM, in versions that cannot be told not to
     before = _threads()
     if jax.default_backend() == "cpu":  # starts gloo's thread
         time.sleep(0.05)  # until it waits
         _give_way(_threads() - before)
+
+
+def _await_coordinator(host: str, port: int, wait: float) -> None:
+    """Wait until process 0 listens; raise if it does not: JAX would wait for minutes in silence, and then abort."""
+    begin, said = time.monotonic(), False
+    while True:
+        try:
+            socket.create_connection((host, port), max(wait, 0.1)).close()
+            return
+        except OSError as error:
+            if time.monotonic() - begin >= wait:
+                raise ValueError(
+                    f"expected process 0 at {host}:{port} within {wait:g} s; got {error.strerror or error}"
+                ) from None
+        if not said:
+            print(f"gsnmf: waiting for process 0 at {host}:{port}", file=sys.stderr, flush=True)
+            said = True
+        time.sleep(min(0.5, wait))
+
+
+@contextlib.contextmanager
+def _within(wait: float, others: str | None) -> Iterator[None]:
+    """End this process with a sentence, in place of JAX's abort, if this takes longer; not if `others` is None."""
+
+    def leave() -> None:
+        print(f"gsnmf: error: expected {others} within {wait:g} s; got fewer", file=sys.stderr, flush=True)
+        os._exit(LEFT)
+
+    timer = threading.Timer(wait, leave)
+    timer.daemon = True
+    if others is not None:
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _threads() -> set[str]:

@@ -1,7 +1,8 @@
 """Signals that end a command early: Ctrl-C and SIGTERM, after which a command saves what there is.
 
 A KeyboardInterrupt that is raised while a library is being imported may be swallowed there, or become another error.
-The signal is therefore remembered and not raised during imports, and long work asks for it now and then.
+The signal is therefore remembered and not raised during imports, and long work asks for it now and then. Processes that
+compute together must end at a point on which they agree: meanwhile, too, a first signal is only remembered.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from types import FrameType
 
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}  # 128 and the number of the signal, as shells count
 _received: list[int] = []
+_remembers = False  # within `remembering`
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
     _received.append(number)
-    if not _importing(frame):
+    if not _importing(frame) and (not _remembers or len(_received) > 1):
         raise KeyboardInterrupt
 
 
@@ -44,6 +46,24 @@ def listening() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def remembering(first: bool) -> Iterator[None]:
+    """Only remember the first signal, if asked to, for work that asks for it; a second one interrupts it at once."""
+    global _remembers
+    _remembers = first
+    try:
+        yield
+    finally:
+        _remembers = False
+
+
+def reinstall() -> None:
+    """Install the handlers of Python again, after a library has replaced them unnoticed by Python."""
+    if threading.current_thread() is threading.main_thread():
+        for number in CODES:
+            signal.signal(number, signal.getsignal(number))
 
 
 def raise_if_received() -> None:

@@ -29,12 +29,14 @@ class MemoryPlan(NamedTuple):
     why: in words.
     needed: bytes, about, of this process.
     available: bytes that the machine has left; None if unknown.
+    candidates: bytes among those needed that are for candidate groups of unlabelled samples.
     """
 
     kind: str
     why: str
     needed: int
     available: int | None
+    candidates: int = 0
 
     def __str__(self) -> str:
         return f"{self.why}; about {in_units(self.needed)} of memory"
@@ -50,6 +52,9 @@ class MemoryPlan(NamedTuple):
                 "sharded": "use more machines, or fewer components",
                 "streamed": "use smaller batches, or fewer components",
             }[self.kind]
+            if 2 * self.candidates > self.needed:
+                mean_field = 'labels=cavi.labelling("mean_field")'
+                instead = f"learn labels by the mean field ({mean_field}), without a row of V for every candidate group"
             raise ValueError(
                 f"expected a fit that fits in memory, {in_units(self.available)} of which are free; got one that takes "
                 f"about {in_units(self.needed)} ({self.why}): {instead}"
@@ -57,17 +62,28 @@ class MemoryPlan(NamedTuple):
         return self
 
 
-def plan(data: Data, rank: int) -> MemoryPlan:
+def plan(data: Data, rank: int, form: str = "structured") -> MemoryPlan:
     """Return how `cavi.run` will read these data.
 
     Args:
         data: as made by `as_data`, or by `shard`.
         rank: the number of components.
+        form: of q for unlabelled samples, as in `cavi.labelling`.
 
     >>> from gsnmf.model import as_data
     >>> plan(as_data([[1.0, 2.0]]), 3).kind
     'dense'
     """
+    found, M, C = _of_samples(data, rank), data.num_unlabelled, data.num_groups
+    if form != "structured" or M == 0 or C == 1:
+        return found
+    more = _factors(0, M * (C - 1), rank)  # V has a row for each candidate group
+    why = f"{found.why}, {M:,} unlabelled samples with {C:,} candidate groups each"
+    return found._replace(why=why, needed=found.needed + more, candidates=more)
+
+
+def _of_samples(data: Data, rank: int) -> MemoryPlan:
+    """Return the plan with one row of V for every sample."""
     F, N = data.matrix.shape
     if isinstance(data.X, ShardedMatrix):
         counts, own = data.X.observed.layout.counts, len(data.X.part.samples)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from .images.preprocessing import pixels_of
 from .inference import Fit, Posterior
 from .inference.families import Correlated, LogNormal, Point
-from .inference.posterior import LabelledPosterior, LabelPosterior, StreamState
+from .inference.posterior import LabelledPosterior, LabelPosterior, StreamMark, StreamState
 from .inference.results import priors_of
 from .model import Data, Exponential, Gamma, GroupSparse, HeldOut, Labels, Names, Priors, Relevance
 from .model.compressed import Compressed, Places, is_sparse
@@ -21,7 +21,7 @@ from .soundness import check_factors, check_seconds, check_types, misfit, requir
 
 STORED_CLASSES: tuple[Any, ...] = (
     *(Gamma, Exponential, GroupSparse, Relevance, Priors, Posterior, LabelledPosterior, LabelPosterior, Labels),
-    *(LogNormal, Correlated, Point, StreamState),
+    *(LogNormal, Correlated, Point, StreamMark, StreamState),
 )
 FAMILIES: dict[str, Any] = {part.__name__: part for part in STORED_CLASSES}
 HELD_OUT = ("feature", "sample", "value")

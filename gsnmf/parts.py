@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
+from numpy.typing import NDArray
 
 from .headers import read_header
 from .reading import NamedMatrix, PathLike, read_matrix
 from .reading.arrays import SPARSE, read_npy_header
-from .streams import LAZY, open_named
+from .streams import LAZY, open_named, read_column
 
 SUFFIXES = (".npy", ".npz", ".csv", ".tsv", ".mtx", ".mtx.gz", ".h5ad", ".h5", ".hdf5")
+WITH_OBS = (".h5ad", ".zarr")
 
 
 class OwnSamples(NamedTuple):
@@ -64,8 +67,32 @@ def bounds_of_part(length: int, index: int, number: int) -> tuple[int, int]:
     return int(ends[index]), int(ends[index + 1])
 
 
+def _files_in(folder: Path) -> list[Path]:
+    """Return the files of samples in a folder, in the order of their names."""
+    return sorted(file for file in folder.iterdir() if file.name.lower().endswith(SUFFIXES))
+
+
+def obs_reader(path: PathLike) -> Callable[[str], NDArray[Any]] | None:
+    """Return a function that reads a column of AnnData's obs by its name, for the samples of all parts.
+
+    Args:
+        path: as in `read_part`; for other files than AnnData's, or with such ones in the folder, it returns None.
+    """
+    path = Path(path)
+    files = _files_in(path) if path.is_dir() and path.suffix.lower() != ".zarr" else [path]
+    if not files or any(file.suffix.lower() not in WITH_OBS for file in files):
+        return None
+
+    def read(name: str) -> NDArray[Any]:
+        columns = [read_column(file, name) for file in files]
+        alike = len({column.dtype.kind for column in columns}) == 1
+        return np.concatenate(columns if alike else [column.astype(object) for column in columns])
+
+    return read
+
+
 def _from_folder(folder: Path, index: int, number: int, key: str | None) -> OwnSamples:
-    files = sorted(file for file in folder.iterdir() if file.name.lower().endswith(SUFFIXES))
+    files = _files_in(folder)
     if len(files) < number:
         raise ValueError(f"expected at least {number} files of samples in {folder}, one a process; got {len(files)}")
     start, end = bounds_of_part(len(files), index, number)

@@ -20,8 +20,8 @@ from .writing import write_whole
 __all__ = ["Saved", "load_fit", "pair", "save_fit"]
 
 # 2: the kind of bound, and factors other than Gammas; 3: more priors; 4: the data, and the shape of images;
-# 5: sparse X, and the state of a stream; 6: one checksum over both files
-FORMAT, FORMAT_VERSION = "gsnmf-fit", 6
+# 5: sparse X, and the state of a stream; 6: one checksum over both files; 7: the mark of a stream
+FORMAT, FORMAT_VERSION = "gsnmf-fit", 7
 
 
 def save_fit(

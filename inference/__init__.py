@@ -12,7 +12,7 @@ from .guide import guide
 from .labels.readout import label_probabilities
 from .leave_one_out import LeaveOneOut, leave_one_out
 from .linear_response import LinearResponse, linear_response
-from .posterior import Fit, Posterior, Status, StreamState
+from .posterior import Fit, Posterior, Status, StreamMark, StreamState
 from .sharding import shard
 from .vsbc import calibration
 from .warning import DeadComponentsWarning
@@ -29,6 +29,7 @@ __all__ = [
     "LinearResponse",
     "Posterior",
     "Status",
+    "StreamMark",
     "StreamState",
     "align",
     "calibration",

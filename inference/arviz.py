@@ -45,7 +45,7 @@ DIMS: dict[str, tuple] = {
     "pi": (),  # by data
     "z": ("sample",),
 }
-LIKELIHOODS = ("entry", "sample", "integrated", None)
+LIKELIHOODS = ("auto", "entry", "sample", "integrated", None)
 NUM_INTEGRATION = 256  # draws of v for each integrated likelihood
 ALIGN = ("chain", "draw", None)
 WIDTHS = ("mean_field", "linear_response", "corrected")
@@ -60,8 +60,8 @@ def to_arviz(
     *,
     key: Array | None = None,
     num_samples: int = 1000,
-    log_likelihood: str | None = "entry",
-    posterior_predictive: bool = True,
+    log_likelihood: str | None = "auto",
+    posterior_predictive: bool | None = None,
     align: str | None = "chain",
     reference: Any = None,
     widths: str = "mean_field",
@@ -78,9 +78,11 @@ def to_arviz(
         log_likelihood: of every "entry" x_ντ given T and V, which is as many numbers as draws times X; of every
             "sample" given T and V, summed over its features; "integrated", of every sample given T and λ, its own v
             integrated out, which `az.loo` and `az.compare` need to leave out samples (see `leave_one_out`); or None.
+            By default ("auto") of every entry of a dense X, and none for a sparse X, which only None allows.
             Hidden entries have none: with a mask observed ones lie along one dim `entry`, with feature and sample as
             coordinates of it, and samples without any observed entry are left out.
-        posterior_predictive: whether to draw X, hidden entries included; as large as the log likelihood by "entry".
+        posterior_predictive: whether to draw X, hidden entries included; as large as the log likelihood by "entry". By
+            default (None) for a dense X only.
         align: put the components of every "chain", or of every "draw", in the order of the reference; None leaves them.
         reference: a `Fit`, `Posterior` or draws, as in `align`. None for the first chain: then a variational result,
             which is one chain, stays as it is.
@@ -119,6 +121,8 @@ def to_arviz(
     key_draws, key_X = jax.random.split(default_key(key))
     source, given = source_of(result, data, priors, num_samples), data
     data = source.problem.data if isinstance(data, Problem) else data  # in the precision of the user
+    log_likelihood = (None if is_sparse(data) else "entry") if log_likelihood == "auto" else log_likelihood
+    posterior_predictive = not is_sparse(data) if posterior_predictive is None else posterior_predictive
     if log_likelihood is not None or posterior_predictive:
         require_dense(data, "to_arviz with a log_likelihood or posterior_predictive")
     _check_size(source.num * source.problem.size * ((log_likelihood == "entry") + posterior_predictive))

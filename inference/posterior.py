@@ -98,6 +98,28 @@ class Status(Enum):
     NOT_FINITE = "The bound became infinite or not a number."
 
 
+class StreamMark(NamedTuple):
+    """Numbers that identify a stream from a matrix: another one cannot resume it.
+
+    features, samples: of X.
+    values: a checksum of the first samples.
+    names, labels: checksums of the groups and of the labels; 0 without groups.
+    key: a checksum of the key, on which the order of samples depends.
+    batch_size, block: of the batches.
+    priors: a checksum.
+    """
+
+    features: int
+    samples: int
+    values: int
+    names: int
+    labels: int
+    key: int
+    batch_size: int
+    block: int
+    priors: int
+
+
 class StreamState(NamedTuple):
     """State of a stream: with the rest of its `Fit`, everything needed to resume it.
 
@@ -105,12 +127,14 @@ class StreamState(NamedTuple):
     lam: the same of q(λ); None for a family without λ.
     samples: the number of samples that it has learned from, counted in every pass.
     groups: the same by group, unlabelled samples by q(z); None without groups.
+    mark: identifies the stream; None for batches of an iterable, and in files of older versions.
     """
 
     T: Gamma
     lam: Gamma | None
     samples: float
     groups: np.ndarray | None
+    mark: StreamMark | None = None
 
 
 class Fit(NamedTuple):

@@ -94,6 +94,46 @@ class Compressed:
         return cls(*leaves, *static)
 
 
+def is_consistent(X: Any) -> bool:
+    """Return whether the indices of a SciPy matrix are inside its shape, and its rows follow each other.
+
+    Compiled code, SciPy's included, trusts them and would read elsewhere in memory.
+
+    >>> is_consistent(scipy.sparse.csr_array((np.ones(1), np.array([5]), np.array([0, 1])), shape=(1, 3)))
+    False
+    """
+    if X.format == "coo":
+        return all(_are_below(index, n) for index, n in zip((X.row, X.col), X.shape, strict=True))
+    X = X.tocsr() if X.format == "lil" else X
+    if X.format not in ("csr", "csc", "bsr"):
+        return True
+    rows, columns = X.shape[::-1] if X.format == "csc" else X.shape
+    if X.format == "bsr":
+        rows, columns = rows // X.blocksize[0], columns // X.blocksize[1]
+    begins = np.asarray(X.indptr)
+    if begins.dtype.kind not in "iu" or len(begins) != rows + 1 or begins[0] != 0 or (begins[1:] < begins[:-1]).any():
+        return False
+    return bool(begins[-1] <= len(X.indices) == len(X.data)) and _are_below(X.indices[: begins[-1]], columns)
+
+
+def _are_below(index: Array, n: int) -> bool:
+    return len(index) == 0 or bool(index.dtype.kind in "iu" and index.min() >= 0 and index.max() < n)
+
+
+def require_consistent(X: Any, name: str = "X") -> None:
+    """Raise unless the indices and row ends of a SciPy matrix belong together.
+
+    Args:
+        X: the matrix.
+        name: of it, for the message.
+    """
+    if not is_consistent(X):
+        raise ValueError(
+            f"expected {name} with indices inside its shape, {X.shape[0]} × {X.shape[1]}, and row ends in order; got a "
+            f"malformed {type(X).__name__}"
+        )
+
+
 def compress(X: Any, by_sample: bool | None = None) -> Compressed:
     """Return a SciPy matrix in compressed rows: duplicates summed, explicit zeros removed, the given one untouched.
 

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import scipy.sparse
 
-from .compressed import Compressed, Places, is_sparse
+from .compressed import Compressed, Places, is_sparse, require_consistent
 from .forks import require_own_threads
 from .groups import Groups, as_groups
 from .labels import Dirichlet, Labels, read_labels
@@ -205,6 +205,7 @@ def _check_sparse(X: Any, mask: Any, hidden: Any) -> tuple[Compressed, Places | 
     _check_shape(X)
     if X.dtype.kind not in "biuf":
         raise ValueError(f"expected X to hold real numbers; got dtype {X.dtype}")
+    require_consistent(X)
     kept, places, held_out = split_sparse(X, mask, hidden)
     values = kept.values
     if not np.isfinite(values).all():

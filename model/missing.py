@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse
 
 from .checks import require_fraction, whole
-from .compressed import Compressed, Places, compress, is_sparse, places
+from .compressed import Compressed, Places, compress, is_sparse, places, require_consistent
 from .indexed import Indexed
 from .metadata import HeldOut
 from .types import Array
@@ -215,6 +215,7 @@ def check_hidden(hidden: Any, shape: tuple[int, ...]) -> Any:
     if not scipy.sparse.issparse(hidden) or hidden.shape != shape:
         got = f"{type(hidden).__name__} of shape {np.shape(hidden)}"
         raise ValueError(f"expected hidden to be a sparse matrix of SciPy of shape {shape}; got {got}")
+    require_consistent(hidden, "hidden")
     return scipy.sparse.csr_array(hidden)
 
 

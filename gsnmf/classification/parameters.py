@@ -18,6 +18,7 @@ from ..inference import cavi
 from ..inference.starts import METHODS
 from ..model import Priors
 from ..model.checks import whole
+from ..model.compressed import require_consistent
 from ..model.defaults import SHAPES
 from ..model.labels import check_kinds
 from ..model.priors import is_grouped
@@ -106,7 +107,12 @@ def coefficients_by(transform_by: str, X: Any) -> str:
 
 
 def unmasked(X: Any) -> Any:
-    """Return a NumPy masked array with NaN in masked entries, which scikit-learn would read; other input as it is."""
+    """Return a NumPy masked array with NaN in masked entries, which scikit-learn would read; other input as it is.
+
+    A malformed sparse matrix is refused here, before scikit-learn converts it by compiled code.
+    """
+    if scipy.sparse.issparse(X) and X.ndim == 2:
+        require_consistent(X)
     return np.ma.filled(X.astype(float), np.nan) if isinstance(X, np.ma.MaskedArray) else X
 
 

@@ -22,7 +22,7 @@ from .options import (
     seed,
 )
 from .outputs import add_force, check_outputs
-from .processes import add_distributed, check_distributed, in_processes, read_own_part
+from .processes import Agreement, add_distributed, check_distributed, in_processes, read_own_part
 from .stream import add_stream, check_stream, run_stream
 
 if TYPE_CHECKING:
@@ -179,23 +179,28 @@ def _run(arguments: argparse.Namespace, data: Data, priors: Priors, rank: int, f
     from ..classification.restarts import draw_seeds
     from ..inference import cavi
     from ..inference.warning import quiet
-    from ..interrupts import raise_if_received
+    from ..interrupts import raise_if_received, remembering
 
     raise_if_received()
     options: dict[str, Any] = run_options(arguments)
     _, [first] = draw_seeds(arguments.seed, 1)  # the estimator's first restart, so that both give the same fit
     options |= {"key": jax.random.key(first), "rank": rank, "learn": _learned(arguments)}
     options["labels"] = cavi.labelling_for(data, options["init"])
-    kept = _checkpoint(arguments, data, priors, file)
+    agreement = Agreement()
+    kept = _checkpoint(arguments, data, priors, file, agreement)
     resume = kept.load()
     if resume is not None and kept.writes:
         print(f"gsnmf: resuming from sweep {resume.num_steps} of {file}", file=sys.stderr)
     bar = tqdm(total=options["max_steps"], unit="sweep", disable=None)
-    with said(kept.writes), bar as progress, quiet():  # the table has what warnings would say
+    # the table has what warnings would say
+    with said(kept.writes), bar as progress, quiet(), remembering(arguments.distributed):
         fit, interrupted = run_interruptible(
             lambda callback: cavi.run(data, priors, callback=callback, checkpoint=kept, resume=resume, **options),
             seen=lambda fit: progress.update(fit.num_steps - progress.n),
+            stop=agreement.raise_if_ending if arguments.distributed else raise_if_received,
         )
+        if interrupted and arguments.distributed:  # the checkpoint is all that is kept
+            return None, True
         if interrupted and fit is not None:
             kept.save_last()
             fit = fit._replace(converged=False, message=f"Interrupted after sweep {fit.num_steps}.")
@@ -213,7 +218,9 @@ def _learned(arguments: argparse.Namespace) -> Any:
     return cavi.learn(*axes, what=("both", "both" if arguments.labels is None else "scale"))
 
 
-def _checkpoint(arguments: argparse.Namespace, data: Data, priors: Priors, file: Path) -> Checkpoint:
+def _checkpoint(
+    arguments: argparse.Namespace, data: Data, priors: Priors, file: Path, agreement: Agreement
+) -> Checkpoint:
     """Return the checkpoint of this run, which process 0 writes."""
     import jax
 
@@ -222,14 +229,7 @@ def _checkpoint(arguments: argparse.Namespace, data: Data, priors: Priors, file:
     options, axes = run_options(arguments), (arguments.learn_dictionary, arguments.learn_coefficients)
     own = {"seed": arguments.seed, "init": options["init"], "lam_start": options["lam_start"], "learn": axes}
     mark = mark_of(data, priors, own)
-    return Checkpoint(file, mark, arguments.checkpoint_every, due=_agreed, writes=jax.process_index() == 0)
-
-
-def _agreed(due: bool) -> bool:
-    """Return what process 0 says: all processes take part in a checkpoint, or none."""
-    from ..inference.processes import all_processes
-
-    return bool(all_processes(due)[0])
+    return Checkpoint(file, mark, arguments.checkpoint_every, due=agreement.due, writes=jax.process_index() == 0)
 
 
 def _table(data: Data, fit: Fit, seconds: float) -> str:

@@ -12,7 +12,10 @@ if TYPE_CHECKING:
 
 
 def run_interruptible(
-    run: Callable[[Callable[[Fit], None]], Fit], seen: Callable[[Fit], object], last: Fit | None = None
+    run: Callable[[Callable[[Fit], None]], Fit],
+    seen: Callable[[Fit], object],
+    last: Fit | None = None,
+    stop: Callable[[], None] = raise_if_received,
 ) -> tuple[Fit | None, bool]:
     """Return the fit, and whether a signal ended it: then the last fit so far, or None before the first.
 
@@ -20,13 +23,14 @@ def run_interruptible(
         run: fits, and calls its argument with the fit so far now and then.
         seen: also called with every fit so far.
         last: the fit that is resumed, if there is one.
+        stop: called after that; raises KeyboardInterrupt if the run is to end.
     """
 
     def callback(fit: Fit) -> None:
         nonlocal last
         last = fit
         seen(fit)
-        raise_if_received()
+        stop()
 
     try:
         return run(callback), False

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..interrupts import exit_code
+from ..interrupts import exit_code, raise_if_received, was_received
 from .inputs import READING, describe
 from .options import check_components, make_priors
 from .stream import labels_in
@@ -28,6 +28,7 @@ def add_distributed(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--coordinator", metavar="HOST:PORT", help="of process 0; found from Slurm, MPI or Kubernetes")
     group.add_argument("--processes", type=int, metavar="N", help="their number; found likewise")
     group.add_argument("--process", type=int, metavar="I", help="the number of this one, from 0; found likewise")
+    group.add_argument("--wait", type=float, metavar="S", help="seconds for all processes to begin (60)")
     group.add_argument(
         "--heartbeat", type=float, metavar="S", help="seconds until a silent process counts as lost (30)"
     )
@@ -36,7 +37,7 @@ def add_distributed(parser: argparse.ArgumentParser) -> None:
 def check_distributed(arguments: argparse.Namespace) -> None:
     """Raise ValueError for options that contradict each other."""
     if not arguments.distributed:
-        for name in ("coordinator", "processes", "process", "heartbeat"):
+        for name in ("coordinator", "processes", "process", "wait", "heartbeat"):
             if getattr(arguments, name) is not None:
                 raise ValueError(f"expected --distributed with --{name}; got none")
     else:
@@ -46,8 +47,10 @@ def check_distributed(arguments: argparse.Namespace) -> None:
             if name != "key" and getattr(arguments, name) is not None:
                 option = f"--{name.replace('_', '-')}"
                 raise ValueError(f"expected no {option} with --distributed, which reads X; got {option}")
-    if arguments.heartbeat is not None and not 1 <= arguments.heartbeat < 1e6:
-        raise ValueError(f"expected --heartbeat to be at least 1 second; got {arguments.heartbeat:g}")
+    for name in ("wait", "heartbeat"):
+        seconds = getattr(arguments, name)
+        if seconds is not None and not 1 <= seconds < 1e6:
+            raise ValueError(f"expected --{name} to be at least 1 second; got {seconds:g}")
 
 
 def in_processes(arguments: argparse.Namespace, checkpoint: Any, run: Callable[[], int]) -> int:
@@ -58,9 +61,9 @@ def in_processes(arguments: argparse.Namespace, checkpoint: Any, run: Callable[[
         checkpoint: the file of checkpoints.
         run: the command itself.
     """
-    from ..distributed import HEARTBEAT, Peers, join
+    from ..distributed import HEARTBEAT, WAIT, Peers, join
 
-    join(arguments.coordinator, arguments.processes, arguments.process)
+    join(arguments.coordinator, arguments.processes, arguments.process, arguments.wait or WAIT)
     hint = f"; run the same command again, with any number of processes, to resume from {checkpoint}, if it is there"
     try:
         with Peers(hint, arguments.heartbeat or HEARTBEAT):
@@ -71,6 +74,33 @@ def in_processes(arguments: argparse.Namespace, checkpoint: Any, run: Callable[[
     except KeyboardInterrupt:
         print(f"gsnmf: interrupted{hint}", file=sys.stderr, flush=True)
         os._exit(exit_code())
+
+
+class Agreement:
+    """What processes agree on between sweeps; all of them must ask.
+
+    ending: whether a signal has come to one of them, which ends after the checkpoint. The others go on to the next sum,
+        where the watch ends them.
+    """
+
+    def __init__(self) -> None:
+        self.ending = False
+
+    def due(self, due: bool) -> bool:
+        """Return whether all take part in a checkpoint: if process 0 says so, or one of them is to end."""
+        from ..inference.processes import all_processes
+
+        told = all_processes([due, was_received()])
+        self.ending = any(signalled for _, signalled in told)
+        return bool(told[0][0]) or self.ending
+
+    def raise_if_ending(self) -> None:
+        """Raise KeyboardInterrupt if a signal has come to this process, once process 0 has written the checkpoint."""
+        from ..inference.processes import all_processes
+
+        if self.ending:
+            all_processes(None)
+            raise_if_received()
 
 
 def read_own_part(arguments: argparse.Namespace) -> tuple[Data, Priors, int]:

@@ -129,13 +129,12 @@ def check_interrupted(npz: Path) -> None:
 
 
 def labels_in(arguments: argparse.Namespace) -> Any:
-    """Return the labels in a file, or in a column of AnnData's obs; None without."""
+    """Return the labels in a file, or in a column of AnnData's obs, of all parts in a folder; None without."""
+    from ..parts import obs_reader
     from ..reading import NamedMatrix, read_columns
-    from ..streams import read_column
 
-    inside = arguments.file.suffix.lower() in (".h5ad", ".zarr")
-    column = (lambda name: read_column(arguments.file, name)) if inside else None
-    return read_columns(NamedMatrix(None, None, None, column=column), arguments.file, arguments.labels)
+    matrix = NamedMatrix(None, None, None, column=obs_reader(arguments.file))
+    return read_columns(matrix, arguments.file, arguments.labels)
 
 
 def _run(

@@ -123,6 +123,11 @@ def _form(fit: Fit) -> Any:
     return families, tuple(np.shape(leaf) for leaf in leaves), numbers
 
 
+def leaves_out(loo: bool | None, by: str, data: Data) -> bool:
+    """Return whether samples are left out: by default if X is dense, or if they rank the models."""
+    return by == "loo" or not (isinstance(data, Data) and is_sparse(data)) if loo is None else loo
+
+
 def check_by(by: str, data: Data, loo: bool) -> None:
     """Raise unless this measure can rank models with these data."""
     if by in ("paper", "printed", "paper_bound"):

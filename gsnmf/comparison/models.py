@@ -28,7 +28,18 @@ from ..model.checks import whole
 from ..model.conjugacy import require_closed_forms
 from ..model.missing import with_nan
 from ..model.problem import require_counts
-from .checks import Candidate, Trial, can_refit, check_by, check_flags, check_model, check_test, has_held_out, named
+from .checks import (
+    Candidate,
+    Trial,
+    can_refit,
+    check_by,
+    check_flags,
+    check_model,
+    check_test,
+    has_held_out,
+    leaves_out,
+    named,
+)
 from .summary import RANKED, Comparison, arranged, remarks
 
 MOST = 400  # draws for LOO, which needs fewer than bounds
@@ -42,7 +53,7 @@ def compare(
     by: str = "collapsed",
     key: Any = None,
     num_samples: int = 1000,
-    loo: bool = True,
+    loo: bool | None = None,
     test: tuple[ArrayLike, Sequence[Any]] | None = None,
     labels: Sequence[Any] | None = None,
     printed: bool = False,
@@ -61,7 +72,8 @@ def compare(
         key: a JAX key for draws, the same for all models; `jax.random.key(0)` by default.
         num_samples: number of draws from each posterior.
         loo: whether to leave out samples and judge q by k̂; it takes most of the time: every model is fitted again
-            without each sample. Models without closed forms have no value.
+            without each sample. By default for a dense X; a sparse X is never left out. Models without closed forms
+            have no value.
         test: new samples (features × samples) and their labels, for the accuracy of the paper's classifier in the space
             of each dictionary.
         labels: labels of the samples of `data`, for `test`; their groups by default.
@@ -81,6 +93,7 @@ def compare(
     check_key(key)
     whole("num_samples", num_samples, 25)
     check_flags(loo, printed, evidence)
+    loo = leaves_out(loo, by, data)
     check_by(by, data, loo)
     trial = check_test(test, labels, data)
     given = named(fits)

@@ -78,10 +78,11 @@ def labelling_for(data: Data, init: str) -> Labelling:
     need the annealing nevertheless; counts of words do not, and it makes q(z) much worse there (docs/labels.md).
 
     Args:
-        data: as made by `as_data`.
+        data: as made by `as_data`, or by `shard`.
         init: the initialisation of the labelled samples.
     """
-    return labelling(warm_start=init, annealing=0) if is_sparse(data) else labelling(warm_start=init)
+    own = data.X.part.data if _is_sharded(data) else data
+    return labelling(warm_start=init, annealing=0) if is_sparse(own) else labelling(warm_start=init)
 
 
 def begins_warm(how: Labelling, data: Data, start: Any) -> bool:

@@ -8,15 +8,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+import scipy.sparse
 
 from ...model.checks import whole
-from ...model.compressed import is_sparse
+from ...model.compressed import is_sparse, require_consistent
 from ...model.data import Data, as_data
 from ...model.indexed import on_host
 from ...model.labels import SEVERAL, check_kinds
+from ...model.labels import is_matrix as is_matrix_of_groups
 from ...model.metadata import Names
+from ...model.missing import label_fingerprint
 from ...model.types import Array
+from ..posterior import StreamMark
 from ..starts import check_key
+from .marks import FEW, checksum, checksum_of_labels, checksum_of_values
 
 SMALLEST, LARGEST = 64, 512  # default sizes of batches; docs/streams.md has the table that decided
 IN_A_PASS = 32  # batches of a pass by default, if sizes allow it: few steps do not go far
@@ -29,12 +34,14 @@ class Source(NamedTuple):
     repeatable: whether a second pass is possible; an iterator is used up by the first.
     num_samples: N; None if it is not known before the first pass.
     group_sizes: N_c by group; None if they are not known.
+    mark: identifies the stream, except for its priors; None for an iterable.
     """
 
     read: Callable[[int | None], Iterator[Callable[[], Data]]]
     repeatable: bool
     num_samples: int | None = None
     group_sizes: np.ndarray | None = None
+    mark: StreamMark | None = None
 
 
 class Labelled(NamedTuple):
@@ -49,7 +56,7 @@ class Order(NamedTuple):
 
     key: a JAX key, for a random order that differs between passes.
     batch_size: samples of a batch; the last one of a pass may have fewer.
-    block: consecutive samples that stay together.
+    block: consecutive samples that stay together, as far as the ends of batches allow.
     """
 
     key: Array | None
@@ -58,15 +65,15 @@ class Order(NamedTuple):
 
     def rows(self, num_samples: int, number: int | None) -> Iterator[np.ndarray]:
         """Yield the samples of every batch of a pass, sorted: their order within a batch has no meaning."""
-        blocks = np.arange(-(-num_samples // self.block))
+        block = min(self.block, self.batch_size)
+        blocks = np.arange(-(-num_samples // block))
         if number is not None:
             bits = np.asarray(check_key(self.key)).ravel()
             blocks = np.random.default_rng([*bits, number]).permutation(blocks)
-        many = max(1, self.batch_size // self.block)
-        for begin in range(0, len(blocks), many):
-            some = np.sort(blocks[begin : begin + many])[:, None] * self.block + np.arange(self.block)[None, :]
-            rows = some.ravel()
-            yield rows[rows < num_samples]
+        rows = (blocks[:, None] * block + np.arange(block)[None, :]).ravel()
+        rows = rows[rows < num_samples]
+        for begin in range(0, num_samples, self.batch_size):
+            yield np.sort(rows[begin : begin + self.batch_size])
 
 
 def open_batches(
@@ -89,6 +96,9 @@ def open_batches(
             raise ValueError("expected no groups with Data, which has its own; got groups")
         return _of_data(batches, order) if isinstance(batches, Data) else _of_matrix(batches, groups, order, labelled)
     if groups is not None or batch_size is not None:
+        if hasattr(batches, "shape"):
+            shape = tuple(batches.shape)
+            raise ValueError(f"expected X with 2 dimensions, features × samples; got {len(shape)} (shape {shape})")
         name = "groups" if batch_size is None else "batch_size"
         raise ValueError(f"expected {name} only with a matrix; got {name} with {type(batches).__name__}")
     if callable(batches):
@@ -134,7 +144,7 @@ def _iterable(batches: Any) -> Iterable[Any]:
 def _as_batch(item: Any, labelled: Labelled) -> Data:
     if isinstance(item, Data):
         return item
-    X, groups = item if isinstance(item, tuple) and len(item) == 2 and not is_matrix(item) else (item, None)
+    X, groups = item if _is_pair(item) else (item, None)
     if groups is None:
         return as_data(X)
     if labelled.group_names is None:
@@ -144,28 +154,48 @@ def _as_batch(item: Any, labelled: Labelled) -> Data:
     return as_data(X, groups, group_names=labelled.group_names, label_prior=labelled.label_prior)
 
 
-def _of_columns(N: int, order: Order, take: Callable[[np.ndarray], Data], sizes: np.ndarray | None) -> Source:
-    return Source(lambda number: (partial(take, rows) for rows in order.rows(N, number)), True, N, sizes)
+def _is_pair(item: Any) -> bool:
+    """Return whether this is (X, groups); a list is one if it begins with a matrix, else it may be rows of X."""
+    if not isinstance(item, (tuple, list)) or len(item) != 2:
+        return False
+    return is_matrix(item[0]) if isinstance(item, list) else not is_matrix(item)
+
+
+def _of_columns(
+    shape: tuple[int, int],
+    order: Order,
+    take: Callable[[np.ndarray], Data],
+    sizes: np.ndarray | None,
+    checksums: tuple[int, int, int],
+) -> Source:
+    """Return batches of columns; the checksums are those of X, of the groups and of the labels."""
+    F, N = (int(n) for n in shape)
+    key = 0 if order.key is None else checksum(np.asarray(check_key(order.key)).tobytes())
+    mark = StreamMark(F, N, *checksums, key, order.batch_size, order.block, 0)
+    return Source(lambda number: (partial(take, rows) for rows in order.rows(N, number)), True, N, sizes, mark)
 
 
 def _of_data(data: Data, order: Order) -> Source:
     """Return batches of validated data; samples of a sparse X are found fast where they are its rows."""
     data = data._replace(X=data.X.rows_along(True)) if is_sparse(data) else data
     known = data.num_groups > 0 and data.num_unlabelled == 0
-    return _of_columns(
-        data.num_samples, order, partial(part, data), np.asarray(data.group_sizes, float) if known else None
-    )
+    sizes = np.asarray(data.group_sizes, float) if known else None
+    values = checksum_of_values(part(data, np.arange(min(FEW, data.num_samples))).matrix.with_nan())
+    checksums = values, checksum_of_labels(data.names.group.tolist()), label_fingerprint(data) >> 1
+    return _of_columns(data.X.shape, order, partial(part, data), sizes, checksums)
 
 
 def _of_matrix(X: Any, groups: Any, order: Order, labelled: Labelled) -> Source:
     """Return batches of the columns of a matrix, of which only those of a batch are read at a time."""
     F, N = X.shape
-    if hasattr(X, "tocsc"):
+    if scipy.sparse.issparse(X):
+        require_consistent(X)
         X = X.tocsc()
     elif hasattr(X, "columns"):
         X = X.to_numpy()
+    values = checksum_of_values(X[:, np.arange(min(FEW, N))])
     if groups is None:
-        return _of_columns(N, order, lambda rows: as_data(X[:, rows]), None)
+        return _of_columns(X.shape, order, lambda rows: as_data(X[:, rows]), None, (values, 0, 0))
     if len(groups) != N:
         hint = ", as many as rows: transpose X?" if len(groups) == F else ""
         raise ValueError(f"expected groups to hold one label for each of the {N} samples; got {len(groups)}{hint}")
@@ -174,7 +204,8 @@ def _of_matrix(X: Any, groups: Any, order: Order, labelled: Labelled) -> Source:
     def take(rows: np.ndarray) -> Data:
         return as_data(X[:, rows], labels[rows], group_names=levels, label_prior=labelled.label_prior)
 
-    return _of_columns(N, order, take, sizes)
+    checksums = values, checksum_of_labels(levels), checksum_of_labels(labels.tolist())
+    return _of_columns(X.shape, order, take, sizes, checksums)
 
 
 def read_levels(groups: Any, group_names: Sequence[Any] | None) -> tuple[np.ndarray, list[Any], np.ndarray | None]:
@@ -186,10 +217,10 @@ def read_levels(groups: Any, group_names: Sequence[Any] | None) -> tuple[np.ndar
     """
     labels: Any = groups.to_numpy() if hasattr(groups, "to_numpy") else groups
     if not hasattr(labels, "dtype"):
-        labels = np.empty(len(groups), object)
-        labels[:] = [list(some) if isinstance(some, SEVERAL) else some for some in groups]
+        labels = np.asarray(groups) if is_matrix_of_groups(list(groups)) else _as_sets(groups)
     if labels.ndim == 2:
-        return labels, list(range(labels.shape[1]) if group_names is None else group_names), None
+        named = getattr(groups, "columns", range(labels.shape[1])) if group_names is None else group_names
+        return labels, list(named), _sizes(labels)
     sets = [some if isinstance(some, SEVERAL) else [some] for some in labels.tolist()]
     counts = pd.Series([label for some in sets for label in some]).value_counts(dropna=False)
     known = counts[counts.index.notna()]
@@ -200,6 +231,24 @@ def read_levels(groups: Any, group_names: Sequence[Any] | None) -> tuple[np.ndar
         raise ValueError(f"expected labels of one sortable kind; got a mixture ({error})") from None
     complete = len(known) == len(counts) and all(len(some) == 1 for some in sets)
     return labels, levels, np.array([known.get(level, 0) for level in levels], float) if complete else None
+
+
+def _as_sets(groups: Any) -> np.ndarray:
+    """Return an array of labels, several of a sample as a set: lists in a batch might look like rows of 0 and 1."""
+    labels = np.empty(len(groups), object)
+    try:
+        labels[:] = [frozenset(some) if isinstance(some, SEVERAL) else some for some in groups]
+    except TypeError:
+        raise ValueError("expected a label, or a set of labels, per sample; got sets of sets or of lists") from None
+    return labels
+
+
+def _sizes(matrix: np.ndarray) -> np.ndarray | None:
+    """Return N_c of a matrix samples × groups of 0 and 1, if there is one 1 in every row."""
+    single = matrix.dtype.kind in "biuf" and bool(
+        ((matrix == 1).sum(axis=1) == 1).all() and (matrix != 0).sum() == len(matrix)
+    )
+    return np.asarray(matrix.sum(axis=0), float) if single else None
 
 
 def part(data: Data, rows: np.ndarray) -> Data:

@@ -23,13 +23,15 @@ from .step import Globals
 
 def problem_of_batch(data: Data, priors: Priors, rank: int | None, start: Any) -> Problem:
     """Return the problem of one batch; raise for priors that a stream cannot have."""
-    problem = Problem(data, priors, rank_of(start) if isinstance(start, Posterior) and rank is None else rank)
-    require_closed_forms(problem.priors, "streams")
-    family = problem.priors.coefficients
-    by_sample = family.hyperprior is not None and "sample" in family.axes
-    if by_sample or any(np.shape(x)[-1] != 1 for x in (family if family.hyperprior is None else ())):
+    given = canonical(priors)
+    require_closed_forms(given, "streams")
+    family = given.coefficients
+    numbers = family if family.hyperprior is None else ()
+    if (family.hyperprior is not None and "sample" in family.axes) or any(
+        np.shape(x)[1:] not in ((), (1,)) for x in numbers
+    ):
         raise ValueError("expected priors that are the same for all samples, in a stream; got numbers by sample")
-    return problem
+    return Problem(data, priors, rank_of(start) if isinstance(start, Posterior) and rank is None else rank)
 
 
 def observe_batch(problem: Problem, data: Data, form: str) -> Observations:

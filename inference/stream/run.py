@@ -19,10 +19,11 @@ from ...model.problem import Problem
 from ...model.types import Array
 from ..labels.warm_start import Labelling, labelling
 from ..moments import turned
-from ..posterior import Fit, Posterior, StreamState
+from ..posterior import Fit, Posterior, StreamMark, StreamState
 from ..starts import Start, check_lam_start, check_method
 from .batches import Labelled, Source, open_batches
 from .begin import first_factors, held, observe_batch, problem_of_batch
+from .marks import checksum_of_priors, require_same_stream
 from .step import Globals, Outcome, Weights, step
 
 CHUNK = 25  # batches between checkpoints
@@ -119,7 +120,8 @@ def stream(
             the matrix's own `block`; a batch, for a memory map by rows; else 1.
         passes: the number of passes over the samples.
         start: means from `cavi.start`, without V; or a `Posterior` or `Fit`, of which V is not read. A fit of a stream
-            is resumed: batches that it has learned from are skipped, unless `batches` is an iterator, which goes on.
+            is resumed: batches that it has learned from are skipped, unless `batches` is an iterator, which goes on. Of
+            a matrix, samples, groups, key, batch size and priors must then be those of the fit.
         init: as in `cavi.run`, from the samples of the first batch.
         lam_start: as in `cavi.run`.
         rank: the number of components, where the priors' shapes leave it open.
@@ -160,6 +162,8 @@ def stream(
             f"iterator, {type(batches).__name__}, which is used up by one pass"
         )
     done = start if isinstance(start, Fit) and start.stream is not None else None
+    mark = None if source.mark is None else source.mark._replace(priors=checksum_of_priors(priors))
+    require_same_stream(done, mark)
     rest = _read(source, passes, done)
     first = next(rest, None)
     if first is None:
@@ -176,11 +180,11 @@ def stream(
         for N, data in chain([first], rest):  # a batch is read while the step before it is computed
             state = _settle(state, bar)
             if callback is not None and state.elbo and len(state.elbo) % CHUNK == 0:
-                callback(_fit(state, priors))
+                callback(_fit(state, priors, mark))
             if state.elbo and not np.isfinite(state.elbo[-1]):
                 break
             state = _advance(problem, state, data, N, source.group_sizes, how)
-        fit = _fit(_settle(state, bar), priors)
+        fit = _fit(_settle(state, bar), priors, mark)
     if not fit.is_finite:
         warnings.warn(fit.message, ConvergenceWarning, stacklevel=2)
     return fit
@@ -273,7 +277,7 @@ def _progress(shown: bool, source: Source, passes: int, done: int) -> Any:
     return tqdm(total=total, initial=done, disable=None if shown else True, desc="stream", unit="sample")
 
 
-def _fit(state: State, priors: Priors) -> Fit:
+def _fit(state: State, priors: Priors, mark: StreamMark | None) -> Fit:
     """Return the result so far."""
     elbo = np.asarray(state.elbo)
     finite = np.isfinite(elbo)
@@ -282,7 +286,7 @@ def _fit(state: State, priors: Priors) -> Fit:
         message = f"The bound became {elbo[~finite][0]} at batch {np.argmin(finite) + 1}."
     (T, lam), last = state.average, state.q
     none = jax.device_put(np.zeros((len(T.a), 0), T.a.dtype))
-    stood = StreamState(turned(last.T), last.lam, state.samples, state.groups)
+    stood = StreamState(turned(last.T), last.lam, state.samples, state.groups, mark)
     return Fit(
         Posterior(turned(T), Gamma(none, none), lam), elbo, len(elbo), False, message, priors=priors, stream=stood
     )

@@ -392,10 +392,10 @@ BAD = [
     ("a description of another kind", {"fit.npz": saved(text=lambda x: '{"format": "x"}')}, ["report", "{f}/fit.npz"],
      "expected {f}/fit.json to have format 'gsnmf-fit'; got 'x'"),
     ("a description of a later version", {"fit.npz": signed(lambda x: x.update(format_version=99))},
-     ["report", "{f}/fit.npz"], "expected {f}/fit.json in format version 6 or older; got 99, written by gsnmf "
+     ["report", "{f}/fit.npz"], "expected {f}/fit.json in format version 7 or older; got 99, written by gsnmf "
      f"{__version__} (this is {__version__})"),
     ("a version that is text", {"fit.npz": signed(lambda x: x.update(format_version="6"))}, ["report", "{f}/fit.npz"],
-     "expected {f}/fit.json in format version 6 or older; got '6', written by gsnmf "
+     "expected {f}/fit.json in format version 7 or older; got '6', written by gsnmf "
      f"{__version__} (this is {__version__})"),
     ("a description without a posterior", {"fit.npz": signed(lambda x: x.pop("posterior"))}, ["report", "{f}/fit.npz"],
      "expected {f}/fit.json to describe the arrays of fit.npz; got KeyError('posterior')"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import select
@@ -22,6 +23,7 @@ import scipy.sparse
 from gsnmf import distributed, parts
 from gsnmf.checkpoints import Checkpoint, mark_of
 from gsnmf.cli import main
+from gsnmf.commands.stream import labels_in
 from gsnmf.inference import cavi
 from gsnmf.inference.sharding import shard
 from gsnmf.model import Gamma, Priors, Relevance, as_data
@@ -54,9 +56,7 @@ def start(folder: Path, *words: str, **environment: str) -> subprocess.Popen[str
 
 def both(folder: Path, *words: str, **environment: str) -> list[subprocess.Popen[str]]:
     """Start two processes."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    where = ["--distributed", "--coordinator", f"127.0.0.1:{port}", "--processes", "2"]
+    where = ["--distributed", "--coordinator", f"127.0.0.1:{free_port()}", "--processes", "2"]
     return [start(folder, *words, *where, "--process", str(n), **environment) for n in (0, 1)]
 
 
@@ -113,12 +113,62 @@ def test_without_an_address_jax_finds_the_cluster(monkeypatch: pytest.MonkeyPatc
     from gsnmf.distributed import join
 
     calls: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(jax.distributed, "initialize", lambda *given: calls.append(given))
-    monkeypatch.setattr(jax.config, "update", lambda *given: calls.append(given))
+    options: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(jax.distributed, "initialize", lambda *given, **_: calls.append(given))
+    monkeypatch.setattr(jax.config, "update", lambda *given: options.append(given))
     join()
-    join("10.0.0.1:12", 3, 1)
-    assert calls[1::2] == [(None, None, None), ("10.0.0.1:12", 3, 1)]
-    assert calls[0] == ("jax_cpu_collectives_implementation", "gloo")
+    join("10.0.0.1:12", 3, 0)
+    assert calls == [(None, None, None), ("10.0.0.1:12", 3, 0)]
+    assert options[:2] == [("jax_cpu_collectives_implementation", "gloo"), ("jax_enable_preemption_service", False)]
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def test_processes_that_do_not_begin_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """Alone, JAX would wait for minutes and then abort."""
+    ended: list[int] = []
+    monkeypatch.setattr(os, "_exit", ended.append)
+    monkeypatch.setattr(jax.distributed, "initialize", lambda *_, **__: time.sleep(0.3))
+    monkeypatch.setattr(jax.config, "update", lambda *_: None)
+    port = free_port()
+    with pytest.raises(ValueError, match=f"expected process 0 at 127.0.0.1:{port} within 0.1 s; got Connection refus"):
+        distributed.join(f"127.0.0.1:{port}", 3, 1, wait=0.1)
+    assert capsys.readouterr().err == f"gsnmf: waiting for process 0 at 127.0.0.1:{port}\n"
+    distributed.join(f"127.0.0.1:{port}", 3, 0, wait=0.1)
+    assert capsys.readouterr().err == "gsnmf: error: expected 2 other processes within 0.1 s; got fewer\n"
+    assert ended == [3]
+    with socket.create_server(("127.0.0.1", port)):
+        distributed.join(f"127.0.0.1:{port}", 3, 1, wait=0.1)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("signalled", [0, 1])
+def test_a_signal_to_one_process_leaves_a_checkpoint(files: Path, signalled: int):
+    """It comes before the first sweep; its peer ends, too, by the watch. Without it no checkpoint would be due."""
+    options = ("--max-steps", "100000", "--tol", "0", "--checkpoint-every", "1000")
+    ran = both(files, "--out", "two", *options)
+    try:
+        assert ran[0].stderr is not None
+        while "JAX compiles the first sweeps" not in (line := ran[0].stderr.readline()):
+            assert line
+        time.sleep(0.5)  # both compile for seconds
+        ran[signalled].send_signal(signal.SIGTERM)
+        said = [process.communicate(timeout=60)[1] for process in ran]
+    finally:
+        for process in ran:
+            process.kill()
+            with process:  # closes its pipes
+                pass
+    assert [process.returncode for process in ran] == ([143, 3] if signalled == 0 else [3, 143])
+    assert re.search(r"gsnmf: interrupted; .*two\.checkpoint\.npz", said[signalled])
+    assert "another process has ended" in said[1 - signalled]
+    snapshot = Checkpoint(files / "two.checkpoint.npz", _mark(files / "two.checkpoint.npz")).load()
+    assert snapshot is not None
+    assert snapshot.num_steps % 25 == 0
 
 
 @pytest.mark.slow
@@ -198,6 +248,20 @@ def test_parts_are_the_samples_of_each_process(tmp_path: Path, name: str, monkey
     np.testing.assert_array_equal(np.concatenate(dense, axis=1), X)
     assert {part.num_samples for part in found} == {11}
     assert [part.first for part in found] == np.cumsum([0, *(x.shape[1] for x in dense)])[:3].tolist()
+
+
+def test_labels_are_those_of_all_parts_in_a_folder(tmp_path: Path):
+    import h5py
+
+    for n, kinds in enumerate((["b", "a"], ["long", "a", "a"])):
+        with h5py.File(tmp_path / f"{n}.h5ad", "w") as file:
+            file["X"] = np.ones((len(kinds), 2))
+            file["obs/kind"] = [kind.encode() for kind in kinds]
+    found = labels_in(argparse.Namespace(file=tmp_path, labels="obs:kind"))
+    assert found.tolist() == ["b", "a", "long", "a", "a"]
+    np.save(tmp_path / "2.npy", np.ones((2, 1)))
+    with pytest.raises(ValueError, match=r"expected a file of labels, as .* has no columns with values of samples"):
+        labels_in(argparse.Namespace(file=tmp_path, labels="obs:kind"))
 
 
 def write_all(folder: Path, X: np.ndarray) -> None:

@@ -311,7 +311,7 @@ def test_load_refuses(tmp_path: Path) -> None:
     damaged = good_npz[:-1] + bytes([good_npz[-1] ^ 1])
     refuses("one of them is from another fit, was edited or is damaged", damaged, sealed=False)
     refuses("one of them is from another fit, was edited or is damaged", sealed=False, num_steps=8)
-    refuses("format version 6 or older; got 7, written by gsnmf 9.0", format_version=7, gsnmf_version="9.0")
+    refuses("format version 7 or older; got 8, written by gsnmf 9.0", format_version=8, gsnmf_version="9.0")
     refuses("to have format 'gsnmf-fit'", format="other")
     refuses("expected .*fit.json to describe the arrays.*Laplace", priors={"family": "Laplace"})
     refuses("to describe the arrays.*missing.a", posterior=good_json["posterior"] | {"T": "missing.a"})

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from gsnmf import cli
+from gsnmf import cli, interrupts
 from gsnmf.commands import fit as command
 from gsnmf.inference import cavi, engine
 from gsnmf.model import Gamma, Priors, as_data
@@ -43,6 +43,17 @@ def test_a_signal_saves_the_fit_so_far(
     assert cli.main(words) == code
     assert load_fit(words[-1]).fit.message == "Interrupted after sweep 5."
     assert signal.getsignal(number) is before
+
+
+def test_a_first_signal_is_only_remembered_where_processes_must_agree() -> None:
+    with interrupts.listening():
+        with interrupts.remembering(True):
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert interrupts.was_received()
+            with pytest.raises(KeyboardInterrupt):
+                os.kill(os.getpid(), signal.SIGINT)
+        with interrupts.remembering(False), pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGTERM)
 
 
 @pytest.mark.parametrize("sparse", [False, True])

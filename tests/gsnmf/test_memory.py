@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -37,6 +38,21 @@ def test_too_much_memory_is_refused_with_the_alternative(monkeypatch: pytest.Mon
         plan(as_data(np.ones((5, 5))), 2).check()
     monkeypatch.setattr(memory, "available", lambda: None)
     assert plan(as_data(np.ones((5, 5))), 2).check().kind == "dense"
+
+
+@pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array])
+def test_candidates_of_unlabelled_samples_count(monkeypatch: pytest.MonkeyPatch, form: Any):
+    """In the structured form, V has a row for every sample with a label and for every candidate of the others."""
+    X, labels = form(np.eye(4, 60)), [*range(10), *[None] * 50]
+    monkeypatch.setattr(memory, "available", lambda: 200_000)
+    known, some = plan(as_data(X, [n % 10 for n in range(60)]), 7), plan(as_data(X, labels), 7)
+    assert some.needed - known.needed == 15 * 50 * 9 * 7 * jnp.result_type(float).itemsize
+    assert plan(shard(as_data(X, labels)), 7).candidates == some.candidates
+    assert plan(as_data(X, labels), 7, "mean_field").needed == known.check().needed
+    with pytest.raises(
+        ValueError, match=r"50 unlabelled samples with 10 candidate groups each\): learn labels by the me"
+    ):
+        some.check()
 
 
 def test_available_memory_is_that_of_the_machine():

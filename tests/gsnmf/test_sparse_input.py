@@ -14,7 +14,7 @@ from gsnmf import choose_rank, compare, report
 from gsnmf.classification.projection import nnls
 from gsnmf.classification.transduction import transduce
 from gsnmf.cli import main
-from gsnmf.inference import cavi
+from gsnmf.inference import cavi, to_arviz
 from gsnmf.model import Gamma, GroupSparse, Priors, as_data
 from gsnmf.reading import read_matrix
 from gsnmf.saving import load_fit, save_fit
@@ -124,7 +124,21 @@ def test_comparisons():
     np.testing.assert_allclose(*tables, rtol=1e-8, atol=1e-10)
 
 
-def test_leaving_samples_out_is_refused():
+def test_samples_are_not_left_out_unless_asked_for():
     _, (fit, data) = fitted()
-    with pytest.raises(ValueError, match="expected loo=False for a sparse X"):
-        compare({"one": fit}, data)
+    assert "loo" not in compare({"one": fit}, data, num_samples=25).table
+    for asked in ({"loo": True}, {"by": "loo"}, {"by": "conditional_loo"}):
+        with pytest.raises(ValueError, match="expected loo=False for a sparse X"):
+            compare({"one": fit}, data, **asked)
+
+
+def test_draws_are_exported_without_what_needs_a_dense_matrix():
+    _, (fit, data) = fitted()
+    groups = to_arviz(fit, data, num_samples=5)
+    found = {str(name).strip("/") for name in (groups.groups() if callable(groups.groups) else groups.groups)}
+    assert found - {""} == {"posterior", "sample_stats"}
+    for asked in ({"log_likelihood": "entry"}, {"posterior_predictive": True}):
+        with pytest.raises(
+            ValueError, match="expected a dense array, as to_arviz with a log_likelihood or posterior_p"
+        ):
+            to_arviz(fit, data, num_samples=5, **asked)

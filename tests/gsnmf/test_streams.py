@@ -9,6 +9,7 @@ from estimators import nearest_neighbour
 from gsnmf.cli import main
 from gsnmf.commands import stream
 from gsnmf.model import as_data, default_priors
+from gsnmf.packing import pack, unpack
 from gsnmf.saving import load_fit
 from gsnmf.streams import FileRows, open_matrix, open_named, read_column, sampled_priors
 
@@ -157,6 +158,12 @@ def test_the_command_resumes(cells, tmp_path, capsys):
     np.testing.assert_array_equal(both.fit.posterior.T.a, resumed.fit.posterior.T.a)
     np.testing.assert_array_equal(both.fit.stream.groups, [40, 40])
     assert both.names.feature.tolist()[:2] == ["g0", "g1"]
+    content, about = pack(resumed.fit, None, resumed.names)
+    assert unpack(content, about).fit.stream.mark == both.fit.stream.mark
+    del about["stream"]["mark"]  # as in files up to version 6
+    assert unpack(content, about).fit.stream.mark is None
+    assert main([*options, "--passes", "3", "--seed", "1", "--resume", "--out", str(tmp_path / "one.npz")]) == 2
+    assert "expected the key or seed of the stream that is resumed; got another one" in capsys.readouterr().err
 
 
 def test_an_interrupted_stream_is_not_replaced(cells, tmp_path, capsys, monkeypatch):

@@ -6,10 +6,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
 import pytest
+import scipy.sparse
 
 from gsnmf.inference import cavi, shard
 from gsnmf.model import Gamma, GroupSparse, Priors, as_data
@@ -105,6 +107,12 @@ def test_a_run_resumes_as_if_it_had_not_been_interrupted():
         cavi.run(data, priors, resume=snapshots[0], accelerate=False, **how)
     with pytest.raises(ValueError, match="expected checkpoint to be a function"):
         cavi.run(data, priors, checkpoint=3, **how)
+
+
+@pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array])
+def test_labels_are_learned_in_the_same_way_however_samples_are_spread(form: Any):
+    data = as_data(form(np.eye(4, 6)), ["a", "b", None, "a", "b", "a"])
+    assert cavi.labelling_for(shard(data), "random") == cavi.labelling_for(data, "random")
 
 
 def test_what_cannot_be_spread():

@@ -2,6 +2,7 @@
 
 import jax
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse
 from conftest import FAMILIES, paper_priors, problem
@@ -9,7 +10,7 @@ from scipy.special import digamma
 
 from gsnmf.inference import cavi
 from gsnmf.inference.observations import observe
-from gsnmf.inference.stream.batches import Labelled, Order, open_batches, part, rounded
+from gsnmf.inference.stream.batches import Labelled, Order, open_batches, part, read_levels, rounded
 from gsnmf.inference.stream.begin import first_factors
 from gsnmf.inference.stream.run import Schedule
 from gsnmf.inference.stream.step import Globals, Weights, blend, iterate_V, rescale, step
@@ -194,6 +195,34 @@ def test_resuming_gives_the_same_bits(monkeypatch):
     assert cavi.stream(data, priors, start=resumed, **options) is resumed  # nothing is left to learn from
 
 
+def test_a_stream_is_resumed_only_as_it_was_begun():
+    """A finished stream is enough: what differs is refused before a batch is read."""
+    data, priors = problem(6, N=14)
+    X, groups = np.asarray(data.X), list(np.asarray(data.membership).argmax(axis=1))
+    how = {"groups": groups, "key": KEY, "batch_size": 5}
+    done = cavi.stream(X, priors, **how)
+    assert cavi.stream(scipy.sparse.csr_array(X), priors, start=done, **how) is done
+    for given, more, said in [
+        (X + 1, {}, "expected the X of the stream that is resumed; got another one"),
+        (
+            X[:, :-1],
+            {"groups": groups[:-1]},
+            "expected the number of samples of the stream that is resumed, 14; got 13",
+        ),
+        (X, {"groups": groups[::-1]}, "expected the labels of samples of the stream"),
+        (X, {"groups": [f"g{c}" for c in groups]}, "expected the groups of the stream"),
+        (X, {"key": jax.random.key(1)}, "expected the key or seed of the stream"),
+        (X, {"batch_size": 4}, "expected the batch size of the stream that is resumed, 5; got 4"),
+        (X, {"block": 2}, "expected the block of the stream that is resumed, 1; got 2"),
+    ]:
+        with pytest.raises(ValueError, match=said):
+            cavi.stream(given, priors, start=done, **how | more)
+    with pytest.raises(ValueError, match="expected the priors of the stream"):
+        cavi.stream(X, priors._replace(dictionary=Gamma(7.0, 1.0)), start=done, **how)
+    older = done._replace(stream=done.stream._replace(mark=None))
+    assert cavi.stream(X, priors, start=older, **how | {"key": jax.random.key(1)}) is older
+
+
 def test_every_kind_of_batches_gives_the_same_fit(tmp_path):
     """Data, an array, a memory map, a sparse matrix, a function, a list and an iterator, in the same order."""
     data, priors = problem(7, N=14)
@@ -208,7 +237,12 @@ def test_every_kind_of_batches_gives_the_same_fit(tmp_path):
     drawn = {"groups": groups, "batch_size": 5}
     names = {"group_names": [0, 1, 2]}
     cases = [(X, drawn), (file, drawn), (scipy.sparse.coo_array(X), drawn), (X, drawn | {"groups": list(groups)})]
-    cases += [([part(data, some) for some in rows], {}), (lambda: iter(pairs), names), (iter(pairs), names)]
+    cases += [
+        ([part(data, some) for some in rows], {}),
+        (lambda: iter(pairs), names),
+        (iter(pairs), names),
+        (list(map(list, pairs)), names),
+    ]
     for batches, more in cases:
         sized = {} if "batch_size" in more else {"num_samples": 14}
         fit = cavi.stream(batches, priors, **options, **more, **sized)
@@ -217,12 +251,38 @@ def test_every_kind_of_batches_gives_the_same_fit(tmp_path):
 
 
 def test_orders_of_samples():
-    rows = list(Order(KEY, 6, 3).rows(20, 1))
-    assert sorted(np.concatenate(rows).tolist()) == list(range(20))
-    assert all((np.diff(some.reshape(-1, 3), axis=1) == 1).all() for some in rows if len(some) % 3 == 0)
-    other = list(Order(KEY, 6, 3).rows(20, 2))
+    rows = list(Order(KEY, 6, 3).rows(21, 1))
+    assert sorted(np.concatenate(rows).tolist()) == list(range(21))
+    assert all((np.diff(some.reshape(-1, 3), axis=1) == 1).all() for some in rows)
+    other = list(Order(KEY, 6, 3).rows(21, 2))
     assert [x.tolist() for x in rows] != [x.tolist() for x in other]
     assert next(Order(None, 8, 1).rows(20, None)).tolist() == list(range(8))
+
+
+@pytest.mark.parametrize(("size", "last"), [(16, 10), (64, 26), (70, 20), (100, 90)])
+def test_batches_have_the_size_asked_for_whatever_the_block(size, last):
+    rows = list(Order(KEY, size, 64).rows(90, 0))
+    assert [len(some) for some in rows] == [size] * (90 // size) + [last]
+    assert sorted(np.concatenate(rows).tolist()) == list(range(90))
+    assert sum((np.diff(some) != 1).sum() for some in rows[:1]) <= size // 64 + 1  # it is read from few places
+
+
+def test_matrices_of_groups_are_read_as_by_as_data():
+    """Rows of one 1 are the labels with the same sizes of groups; lists of a batch are never mistaken for rows."""
+    labels = np.array(["a", "b", "c"] * 2)
+    matrix = (labels[:, None] == np.array(["a", "b", "c"])).astype(int)
+    _, levels, sizes = read_levels(labels, None)
+    for rows in (matrix, matrix.tolist(), pd.DataFrame(matrix, columns=levels)):
+        found, names, counted = read_levels(rows, None)
+        np.testing.assert_array_equal(found, matrix)
+        assert names == as_data(np.ones((1, 6)), rows).names.group.tolist()
+        np.testing.assert_array_equal(counted, sizes)
+    for rows in (np.vstack([matrix, [1, 1, 0]]), np.vstack([matrix, [0, 0, 0]])):
+        assert read_levels(rows, None)[2] is None
+    several, names, _ = read_levels([[0, 1], [0, 1], [1]], None)
+    assert as_data(np.ones((1, 2)), several[:2], group_names=names).membership.tolist() == [[0.5, 0.5]] * 2
+    with pytest.raises(ValueError, match="expected a label, or a set of labels, per sample"):
+        read_levels([[[0], [1]], [0]], None)
 
 
 @pytest.mark.parametrize(("samples", "size"), [(100, 64), (3200, 100), (10**6, 512)])
@@ -300,6 +360,7 @@ def test_errors():
     options = {"key": KEY}
     cases = [
         ((X[0], priors), {}, "2 dimensions"),
+        ((X[0], priors), {"batch_size": 3}, r"2 dimensions, features × samples; got 1 \(shape \(15,\)\)"),
         ((3, priors), {}, "matrix features"),
         (("text", priors), {}, "got str"),
         (([], priors), {}, "at least one batch"),
@@ -322,6 +383,7 @@ def test_errors():
         ((data, priors), {"init": "zeros"}, "init"),
         ((data, priors), {"start": cavi.start(V=np.ones((4, 15)))}, "without V"),
         ((data, Priors(Gamma(1.0, 1.0), Gamma(np.ones((4, 15)), 1.0))), {}, "same for all samples"),
+        ((data, Priors(Gamma(1.0, 1.0), Gamma(np.ones((4, 15)), 1.0))), {"batch_size": 5}, "same for all samples"),
         ((data, Priors(Gamma(1.0, 1.0), FAMILIES["from outside"])), {"rank": 2}, "same for all samples"),
     ]
     for arguments, more, said in cases:

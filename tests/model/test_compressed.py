@@ -45,6 +45,31 @@ def test_duplicates_are_summed_zeros_removed_and_the_given_matrix_left_alone():
     assert repeated.nnz == 3
 
 
+def malformed(form, indices, indptr):
+    made = getattr(scipy.sparse, f"{form}_array")((3, 3))
+    made.indices, made.indptr, made.data = np.array(indices), np.array(indptr), np.ones(len(indices))
+    return made
+
+
+def malformed_others():
+    coo, lil, bsr = (scipy.sparse.csr_array(np.eye(4)).asformat(form) for form in ("coo", "lil", "bsr"))
+    coo.coords[0][1], lil.rows[1] = 9, [9]
+    bsr.indices[0] = -1
+    return [coo, lil, bsr]
+
+
+@pytest.mark.parametrize("read", [as_data, lambda X: as_data(np.ones(X.shape), hidden=X)])
+def test_malformed_matrices_are_refused_before_compiled_code_reads_them(read):
+    """Indices beyond the shape, negative ones, row ends that fall, that claim too much, or that come to nothing."""
+    wrong = [([0, 5], [0, 1, 2, 2]), ([0, -5], [0, 1, 2, 2]), ([0, 1], [0, 2, 1, 2]), ([0], [0, 1, 1, 9]),
+             ([0], [0, 9, 9, 0]), ([0], [1, 1, 1, 1]), ([0], [0, 1]), ([0], [0, 1, 1, -1])]  # fmt: skip
+    for X in [malformed(form, *parts) for form in ("csr", "csc") for parts in wrong] + malformed_others():
+        with pytest.raises(ValueError, match=r"with indices inside its shape, . × ., and row ends in order; got a mal"):
+            read(X)
+    more = malformed("csr", [0, 1, 7], [0, 1, 2, 2])  # SciPy allows room behind the last row
+    assert as_data(more).X.nnz == 2
+
+
 def test_canonical_matrices_are_not_copied():
     given = scipy.sparse.csr_array(X.T)
     data = as_data(given.T)
