@@ -46,6 +46,7 @@ from ..model.priors import Gamma, Priors
 from ..model.problem import Problem, as_problem, require_counts
 from ..model.types import Array
 from ..model.unlabelled import with_labels
+from .draws import SITES
 from .gammas import draw_gammas
 from .gibbs_labels import concentrations, draw_labels, first_labels, least_groups, require_exponential
 from .scale import draw_scale
@@ -53,7 +54,6 @@ from .sweep import rate_sums, update_lam
 from .thinning import Prepared, prepare, thin
 
 Sites = dict[str, Array]
-SITES = ("T", "V", "lam", "pi", "z")
 
 
 class GibbsState(NamedTuple):

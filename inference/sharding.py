@@ -154,7 +154,7 @@ def shard(data: Data, devices: Sequence[Any] | None = None) -> Data:
         )
     numbers = [0, *np.cumsum(all_processes(data.num_samples))]
     first = int(numbers[jax.process_index()])
-    return _spread(data, chosen, first + np.arange(data.num_samples))
+    return _place(data, chosen, first + np.arange(data.num_samples))
 
 
 def require_alike(priors: Priors) -> None:
@@ -183,10 +183,10 @@ def labelled(data: Data, times: int) -> Data:
     own = np.flatnonzero(part.data.known)
     rank = (np.cumsum(known) - 1)[part.samples[own]]
     samples = np.concatenate([rank + n * known.sum() for n in range(times)])
-    return _spread(take(part.data, np.tile(own, times)), list(data.X.observed.layout.mesh.devices), samples)
+    return _place(take(part.data, np.tile(own, times)), list(data.X.observed.layout.mesh.devices), samples)
 
 
-def _spread(data: Data, chosen: list[Any], own: np.ndarray) -> Data:
+def _place(data: Data, chosen: list[Any], own: np.ndarray) -> Data:
     """Return data on devices.
 
     Args:

@@ -47,7 +47,7 @@ class MeanField(Unlabelled):
     def update(self, family: Any, m: Moments, V: Gamma, lam: Gamma | None, S: Allocation) -> LabelFactors:
         """Return q(z) and q(π)."""
         others = self.parts(V.mean, len(m.labels.z))[1]
-        return self.factors(self.softmax(m.labels.log_prior, evidence(family, lam, others)))
+        return self.factors(self.softmax(m.labels.log_prior, label_evidence(family, lam, others)))
 
     def read(self, X: Observed, priors: Priors, q: Transposed) -> tuple[Array, Believed]:
         """Return log Σ_τ w E[V] and beliefs about labels."""
@@ -61,7 +61,7 @@ class MeanField(Unlabelled):
 
     def optimum(self, priors: Priors, q: Transposed) -> Transposed:
         """Return the factors with the q(z) that is best for the others."""
-        among = evidence(priors.coefficients, q.lam, self.parts(q.V.mean, len(q.labels.z))[1])
+        among = label_evidence(priors.coefficients, q.lam, self.parts(q.V.mean, len(q.labels.z))[1])
         return q._replace(labels=q.labels._replace(z=self.softmax(self.prior.log_prior(q.labels.pi), among)))
 
     def temper(self, beta: Array) -> MeanField:
@@ -101,7 +101,7 @@ def join(parts: Sequence[Array]) -> Array:
     return (jnp if is_traced(*parts) else np).concatenate(parts)
 
 
-def evidence(family: Any, lam: Gamma | None, V_mean: Array) -> Array:
+def label_evidence(family: Any, lam: Gamma | None, V_mean: Array) -> Array:
     """Return Σ_i (a L_Λ,ic − E_Λ,ic E_V,iτ), samples × groups, from E[V], samples × components."""
     if lam is None:
         raise ValueError(f"expected coefficients with λ of groups for unlabelled samples; got {type(family).__name__}")

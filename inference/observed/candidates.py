@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from ...model.priors import Gamma
 from ...model.types import Array
-from .dense import exp_scaled, share
+from .dense import exp_scaled, ratios
 
 
 @jax.tree_util.register_dataclass
@@ -75,7 +75,7 @@ class Candidates:
             X, log_V, first, second, valid = tile
             g_V, shift_V = exp_scaled(log_V, axis=2)
             flat = g_V.reshape(width * C, K)
-            xi, x_log_xi = share(X[:, None, :], (flat @ g_T).reshape(width, C, -1))
+            xi, x_log_xi = ratios(X[:, None, :], (flat @ g_T).reshape(width, C, -1))
             shifts = (X @ shift_T[0])[:, None] + X.sum(axis=1)[:, None] * shift_V[:, :, 0]
             weights, terms = weigh(shifts - jnp.sum(x_log_xi, axis=2), first, second, valid)
             xi = xi.reshape(width * C, -1)

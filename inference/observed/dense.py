@@ -139,7 +139,7 @@ def allocate(data: Dense, T: Array, V: Array) -> tuple[Array, Array, Array]:
     g_V, shift_V = exp_scaled(V, axis=1)
 
     def one(X: Array, g_V: Array) -> tuple[Array, Array, Array]:
-        xi, x_log_xi = share(X, g_V @ g_T)
+        xi, x_log_xi = ratios(X, g_V @ g_T)
         return g_V.T @ xi, xi @ g_T.T, -jnp.sum(x_log_xi)
 
     def add(total: tuple[Array, Array], tile: tuple[Array, Array]) -> tuple[tuple[Array, Array], Array]:
@@ -196,7 +196,7 @@ def exp_scaled(log_x: Array, axis: int) -> tuple[Array, Array]:
 
 
 @jax.custom_jvp
-def share(X: Array, M: Array) -> tuple[Array, Array]:
+def ratios(X: Array, M: Array) -> tuple[Array, Array]:
     """Return ξ = x/M and x log ξ, both kept from underflow: where x is 0 the logarithm needs a floor.
 
     Their derivatives, −ξ/M and −ξ by M, are written without powers of M, which overflow where M is small.
@@ -206,11 +206,11 @@ def share(X: Array, M: Array) -> tuple[Array, Array]:
     return xi, X * jnp.log(xi)
 
 
-@partial(share.defjvp, symbolic_zeros=True)
-def _share_jvp(primals: tuple[Array, Array], tangents: tuple[Any, Any]) -> tuple[tuple[Array, Array], Any]:
+@partial(ratios.defjvp, symbolic_zeros=True)
+def _ratios_jvp(primals: tuple[Array, Array], tangents: tuple[Any, Any]) -> tuple[tuple[Array, Array], Any]:
     X, M = primals
     dX, dM = tangents
-    xi, x_log_xi = share(X, M)
+    xi, x_log_xi = ratios(X, M)
     above = jnp.maximum(M, np.finfo(M.dtype).tiny ** (2 / 3))
     d_xi, d_log = jnp.zeros_like(M), jnp.zeros_like(M)
     if not isinstance(dM, SymbolicZero):

@@ -11,7 +11,7 @@ import numpy as np
 from ...model.compressed import Compressed
 from ...model.priors import Gamma
 from ...model.types import Array
-from .dense import exp_scaled, expected_log_of, share
+from .dense import exp_scaled, expected_log_of, ratios
 
 BLOCK = 8192  # entries read at a time, whose rows of K numbers stay in the cache
 LANES = 8  # numbers, of which rows of components have a multiple: products are a fifth faster
@@ -52,7 +52,7 @@ class Segments:
         def add(total: tuple[Array, Array, Array], block: tuple[Array, Array, Array]) -> tuple[tuple, None]:
             row, col, x = block
             g_row, g_col = _at(g_rows, row), _at(g_cols, col)
-            xi, x_log_xi = share(x, _dot(g_row, g_col))
+            xi, x_log_xi = ratios(x, _dot(g_row, g_col))
             xi = jnp.where(x > 0, xi, 0)
             by_row = jnp.einsum("sw,swk->sk", xi, g_col)
             logs = jnp.sum(x * (_at(shift_cols[:, 0], col) + _at(shift_rows, row)) - x_log_xi, axis=1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -31,7 +31,7 @@ LATE = 4  # power of n by which batch n counts in the average: the last fifth ha
 SHOWN = 100  # batches whose mean estimate of the bound is shown
 
 
-class Schedule(NamedTuple):
+class StreamSchedule(NamedTuple):
     """Options of a stream: arguments of `stream` by the same names."""
 
     passes: int
@@ -56,7 +56,7 @@ class Schedule(NamedTuple):
         return min(1.0, n / self.labels.annealing) if self.labels.annealing else 1.0
 
 
-class State(NamedTuple):
+class StreamProgress(NamedTuple):
     """The state of a stream between two batches.
 
     q: the global factors.
@@ -150,17 +150,13 @@ def stream(
     `start=fit` and the other arguments as before, the result is the same as without interruption, bit by bit.
     """
     labels = labelling() if labels is None else labels
-    how = Schedule(passes, delay, decay, local_steps, local_tol, accelerate, average, labels)
+    how = StreamSchedule(passes, delay, decay, local_steps, local_tol, accelerate, average, labels)
     _check_options(how, callback)
     check_method(init)
     check_lam_start(lam_start)
     source = open_batches(batches, groups, key, Labelled(group_names, label_prior), batch_size, block)
     source = _with_size(source, num_samples)
-    if passes > 1 and not source.repeatable:
-        raise ValueError(
-            f"expected batches that can be read again, or a function that returns them, for passes={passes}; got an "
-            f"iterator, {type(batches).__name__}, which is used up by one pass"
-        )
+    _require_repeatable(source, passes, batches)
     done = start if isinstance(start, Fit) and start.stream is not None else None
     mark = None if source.mark is None else source.mark._replace(priors=checksum_of_priors(priors))
     require_same_stream(done, mark)
@@ -174,23 +170,18 @@ def stream(
     begun = start.posterior if isinstance(start, Fit) else start
     problem = problem_of_batch(data, priors, rank, begun)
     q = first_factors(problem, data, priors, begun, N, key, init, lam_start)
-    state = State(q, q, 0.0, np.zeros(data.num_groups) if data.num_groups else None, [])
+    state = StreamProgress(q, q, 0.0, np.zeros(data.num_groups) if data.num_groups else None, [])
     state = state if done is None else _resumed(problem, done, q)
+    seen = None if callback is None else lambda state: callback(_fit(state, priors, mark))
     with _progress(progress_bar, source, passes, int(state.samples)) as bar:
-        for N, data in chain([first], rest):  # a batch is read while the step before it is computed
-            state = _settle(state, bar)
-            if callback is not None and state.elbo and len(state.elbo) % CHUNK == 0:
-                callback(_fit(state, priors, mark))
-            if state.elbo and not np.isfinite(state.elbo[-1]):
-                break
-            state = _advance(problem, state, data, N, source.group_sizes, how)
-        fit = _fit(_settle(state, bar), priors, mark)
+        state = _learn(problem, state, chain([first], rest), source.group_sizes, how, bar, seen)
+    fit = _fit(state, priors, mark)
     if not fit.is_finite:
         warnings.warn(fit.message, ConvergenceWarning, stacklevel=2)
     return fit
 
 
-def _check_options(how: Schedule, callback: Any) -> None:
+def _check_options(how: StreamSchedule, callback: Any) -> None:
     whole("passes", how.passes, 1)
     whole("local_steps", how.local_steps, 1)
     for name, value, least, most in (
@@ -221,6 +212,15 @@ def _with_size(source: Source, num_samples: int | None) -> Source:
     return source._replace(num_samples=num_samples)
 
 
+def _require_repeatable(source: Source, passes: int, batches: Any) -> None:
+    """Raise for several passes over an iterator."""
+    if passes > 1 and not source.repeatable:
+        raise ValueError(
+            f"expected batches that can be read again, or a function that returns them, for passes={passes}; got an "
+            f"iterator, {type(batches).__name__}, which is used up by one pass"
+        )
+
+
 def _read(source: Source, passes: int, done: Fit | None) -> Iterator[tuple[int, Data]]:
     """Yield the number of samples in the collection, or so far, and a batch, after those that `done` has seen."""
     skipped = done.num_steps if done is not None and source.repeatable else 0
@@ -239,15 +239,37 @@ def _read(source: Source, passes: int, done: Fit | None) -> Iterator[tuple[int, 
         size = count if size is None else size
 
 
-def _resumed(problem: Problem, done: Fit, average: Globals) -> State:
+def _resumed(problem: Problem, done: Fit, average: Globals) -> StreamProgress:
     """Return the state of a stream from its last fit."""
     stood: Any = done.stream
     q = held(problem, Posterior(stood.T, done.posterior.V, stood.lam))
     groups = None if stood.groups is None else np.asarray(stood.groups, float)
-    return State(q, average, float(stood.samples), groups, list(map(float, done.elbo)))
+    return StreamProgress(q, average, float(stood.samples), groups, list(map(float, done.elbo)))
 
 
-def _advance(problem: Problem, state: State, data: Data, N: int, sizes: np.ndarray | None, how: Schedule) -> State:
+def _learn(
+    problem: Problem,
+    state: StreamProgress,
+    batches: Iterable[tuple[int, Data]],
+    sizes: np.ndarray | None,
+    how: StreamSchedule,
+    bar: Any,
+    callback: Callable[[StreamProgress], object] | None,
+) -> StreamProgress:
+    """Make a step from every batch, until the bound is not finite."""
+    for N, data in batches:  # a batch is read while the step before it is computed
+        state = _settle(state, bar)
+        if callback is not None and state.elbo and len(state.elbo) % CHUNK == 0:
+            callback(state)
+        if state.elbo and not np.isfinite(state.elbo[-1]):
+            break
+        state = _advance(problem, state, data, N, sizes, how)
+    return _settle(state, bar)
+
+
+def _advance(
+    problem: Problem, state: StreamProgress, data: Data, N: int, sizes: np.ndarray | None, how: StreamSchedule
+) -> StreamProgress:
     """Begin a step; its outcome is pending."""
     n, size = len(state.elbo), data.num_samples
     groups, seen, own = (state.groups, state.samples, 1) if sizes is None else (sizes, N, 0)
@@ -260,7 +282,7 @@ def _advance(problem: Problem, state: State, data: Data, N: int, sizes: np.ndarr
     return state._replace(q=q, average=average, pending=(outcome, size))
 
 
-def _settle(state: State, bar: Any) -> State:
+def _settle(state: StreamProgress, bar: Any) -> StreamProgress:
     """Return the state with the outcome of its last step."""
     if state.pending is None:
         return state
@@ -277,7 +299,7 @@ def _progress(shown: bool, source: Source, passes: int, done: int) -> Any:
     return tqdm(total=total, initial=done, disable=None if shown else True, desc="stream", unit="sample")
 
 
-def _fit(state: State, priors: Priors, mark: StreamMark | None) -> Fit:
+def _fit(state: StreamProgress, priors: Priors, mark: StreamMark | None) -> Fit:
     """Return the result so far."""
     elbo = np.asarray(state.elbo)
     finite = np.isfinite(elbo)

@@ -9,7 +9,7 @@ from conftest import FAMILIES
 
 from gsnmf.inference import cavi
 from gsnmf.inference.labels.unlabelled import label_terms
-from gsnmf.inference.observed.dense import share
+from gsnmf.inference.observed.dense import ratios
 from gsnmf.inference.posterior import Posterior
 from gsnmf.model import Dirichlet, Gamma, Priors, as_data
 
@@ -142,8 +142,8 @@ def test_where_M_underflows_derivatives_are_finite():
     """Products of exp E[log ·] as small as a floating-point number may be, or smaller."""
     X, M = jnp.array([0.0, 3.0, 3.0, 0.0]), jnp.array([1e-300, 1e-300, 1e-200, 0.0])
     for n in (0, 1):  # ξ itself is 3e200 here, and its derivative by M overflows unless it meets something small
-        assert np.isfinite(jax.grad(lambda M, n=n: share(X, M)[n].sum() * 1e-220)(M)).all()
-    assert np.isfinite(jax.jvp(jax.grad(lambda M: share(X, M)[1].sum()), (M,), (M,))[1]).all()
+        assert np.isfinite(jax.grad(lambda M, n=n: ratios(X, M)[n].sum() * 1e-220)(M)).all()
+    assert np.isfinite(jax.jvp(jax.grad(lambda M: ratios(X, M)[1].sum()), (M,), (M,))[1]).all()
 
 
 def test_derivatives_of_a_share():
@@ -151,9 +151,9 @@ def test_derivatives_of_a_share():
     X, M = jnp.array([2.0, 3.0, 0.5]), jnp.array([0.3, 4.0, 0.7])
     for n, plain in enumerate((lambda X, M: X / M, lambda X, M: X * jnp.log(X / M))):
         for by in (0, 1):
-            ours = jax.jacobian(lambda *at, n=n: share(*at)[n], argnums=by)(X, M)
+            ours = jax.jacobian(lambda *at, n=n: ratios(*at)[n], argnums=by)(X, M)
             np.testing.assert_allclose(ours, jax.jacobian(plain, argnums=by)(X, M), rtol=1e-12)
-    twice = jax.hessian(lambda M: share(X, M)[1].sum())(M)
+    twice = jax.hessian(lambda M: ratios(X, M)[1].sum())(M)
     np.testing.assert_allclose(twice, np.diag(X / M**2), rtol=1e-12)
 
 

@@ -12,7 +12,7 @@ from gsnmf.inference import cavi
 from gsnmf.inference.observations import observe
 from gsnmf.inference.stream.batches import Labelled, Order, open_batches, part, read_levels, rounded
 from gsnmf.inference.stream.begin import first_factors
-from gsnmf.inference.stream.run import Schedule
+from gsnmf.inference.stream.run import StreamSchedule
 from gsnmf.inference.stream.step import Globals, Weights, blend, iterate_V, rescale, step
 from gsnmf.inference.sweep import moments, rate_sums, sweep, update_lam
 from gsnmf.model import Gamma, Priors, as_data
@@ -294,7 +294,7 @@ def test_default_sizes_of_batches(samples, size):
 
 def test_step_sizes_depend_on_the_number_of_batches_alone():
     """Not on the size of the first one, as in scikit-learn's MiniBatchNMF.partial_fit."""
-    how = Schedule(1, 3.0, 0.7, 20, 1e-3, True, True, cavi.labelling(annealing=4))
+    how = StreamSchedule(1, 3.0, 0.7, 20, 1e-3, True, True, cavi.labelling(annealing=4))
     assert [how.rho(n) for n in (0, 7)] == [3**-0.7, 10**-0.7]
     assert [how.beta(n) for n in (0, 1, 9)] == [0.0, 0.25, 1.0]
     kept = np.ones(1)
