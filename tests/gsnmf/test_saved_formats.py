@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 import scipy.sparse
@@ -49,3 +50,15 @@ def test_files_are_those_of_their_version(folder):
     """Nobody writes them again by a later version."""
     for path in Path(folder).glob("*.json"):
         assert json.loads(path.read_text())["gsnmf_version"] == folder.removeprefix("tests/data/saved_") + ".0"
+
+
+def test_a_stream_is_resumed():
+    """As it was begun, and only so."""
+    fit, priors, names, *_ = load_fit("tests/data/saved_0.2/stream")
+    X, again = (7 * np.arange(120) % 11).reshape(5, 24).astype(float), {"key": jax.random.key(0), "passes": 2}
+    after = cavi.stream(X, priors, groups=["a", "b"] * 12, start=fit, batch_size=8, **again)
+    assert names.group.tolist() == ["a", "b"]
+    assert after.num_steps == 2 * fit.num_steps == 6
+    assert after.posterior.T.mean.shape == (5, 2)
+    with pytest.raises(ValueError, match="expected the X of the stream that is resumed; got another one"):
+        cavi.stream(X + 1, priors, groups=["a", "b"] * 12, start=fit, batch_size=8, **again)
