@@ -116,15 +116,13 @@ def to_arviz(
     (('chain', 'draw', 'component', 'sample'), ['a', 'b'])
     """
     _check_choices(result, log_likelihood, align, widths)
-    require_flag("posterior_predictive", posterior_predictive)
+    if posterior_predictive is not None:
+        require_flag("posterior_predictive", posterior_predictive)
     whole("num_samples", num_samples, 1)
     key_draws, key_X = jax.random.split(default_key(key))
     source, given = source_of(result, data, priors, num_samples), data
     data = source.problem.data if isinstance(data, Problem) else data  # in the precision of the user
-    log_likelihood = (None if is_sparse(data) else "entry") if log_likelihood == "auto" else log_likelihood
-    posterior_predictive = not is_sparse(data) if posterior_predictive is None else posterior_predictive
-    if log_likelihood is not None or posterior_predictive:
-        require_dense(data, "to_arviz with a log_likelihood or posterior_predictive")
+    log_likelihood, posterior_predictive = _asked_for(data, log_likelihood, posterior_predictive)
     _check_size(source.num * source.problem.size * ((log_likelihood == "entry") + posterior_predictive))
     _check_draws(source)
     if log_likelihood == "integrated":
@@ -138,9 +136,7 @@ def to_arviz(
     draws, stats = all_draws(source, key_draws), sampler_stats(result) or _trace(result)
     draws = with_drawn_labels(draws, source.problem, key=jax.random.fold_in(key_draws, 1))
     if align is not None and (reference is not None or is_chains(result)):
-        moving = {site: x for site, x in draws.items() if site in AXIS}
-        learned = isinstance(result, Fit) and result.learned
-        draws = draws | align_draws(moving, reference, blocks(source.problem, learned), align)
+        draws = _aligned(draws, result, source.problem, reference, align)
     coords, attributes = _coordinates(data, draws), _attributes(result, widths)
 
     def dataset(variables: dict[str, tuple], coords: dict[str, Any] = coords) -> Any:
@@ -180,6 +176,24 @@ def _check_choices(result: Any, log_likelihood: Any, align: Any, widths: Any) ->
     if widths not in WIDTHS or (widths != "mean_field" and held_draws(result) is not None):
         got = repr(widths) if widths not in WIDTHS else f"{widths!r} for draws, whose widths are their own"
         raise ValueError(f"expected widths among {WIDTHS}; got {got}")
+
+
+def _asked_for(data: Data, log_likelihood: str | None, posterior_predictive: bool | None) -> tuple[str | None, bool]:
+    """Return both as asked for, or by default: as far as X is dense."""
+    sparse = is_sparse(data)
+    if log_likelihood == "auto":
+        log_likelihood = None if sparse else "entry"
+    predictive = not sparse if posterior_predictive is None else bool(posterior_predictive)
+    if log_likelihood is not None or predictive:
+        require_dense(data, "to_arviz with a log_likelihood or posterior_predictive")
+    return log_likelihood, predictive
+
+
+def _aligned(draws: dict[str, Any], result: Any, problem: Problem, reference: Any, align: str) -> dict[str, Any]:
+    """Return the draws with their components in the order of the reference."""
+    moving = {site: x for site, x in draws.items() if site in AXIS}
+    learned = isinstance(result, Fit) and result.learned
+    return draws | align_draws(moving, reference, blocks(problem, learned), align)
 
 
 def _check_draws(source: Source) -> None:
