@@ -268,11 +268,7 @@ def _read(
     }
     if batch is None:
         return as_data(X, labels, **named), None
-    two = crossed(_with_none(labels), _with_none(read_obs(adata, batch, what="batch")))
+    two = crossed(list(labels), list(read_obs(adata, batch, what="batch")))
     if len(two.batches) == 1:
         warnings.warn(f"obs[{batch!r}] has one value only: components of this batch serve all cells", stacklevel=3)
     return as_data(X, two.labels, **named, group_names=two.group_names, label_prior=two.label_prior), two
-
-
-def _with_none(labels: Any) -> list[Any]:
-    return [None if pd.isna(label) else label for label in labels]

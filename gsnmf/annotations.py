@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from .inference import Fit, Posterior, in_use
 from .model import Data, Gamma, GroupSparse, Priors
 from .model.crossing import Crossed
+from .model.indexed import Indexed
 from .model.structures import served
 from .reading.annotated import require_annotated
 
@@ -72,11 +73,20 @@ def write_result(
         stored["lam"] = {"shape": np.asarray(q.lam.a), "scale": np.asarray(q.lam.b)}
     adata.uns[key] = stored
     if data.num_groups:
-        z = np.asarray(data.membership if q.z is None else q.z)
-        names, z = (data.names.group, z) if two is None else (np.asarray(two.classes), two.by_class(z))
-        adata.obs[f"{key}_group"] = pd.Categorical(names[z.argmax(axis=1)], categories=names.tolist())
+        names = data.names.group if two is None else np.asarray(two.classes)
+        adata.obs[f"{key}_group"] = pd.Categorical(names[_most_probable(q, data, two)], categories=names.tolist())
     elif f"{key}_group" in adata.obs:  # of an earlier fit
         del adata.obs[f"{key}_group"]
+
+
+def _most_probable(q: Any, data: Any, two: Any) -> NDArray[Any]:
+    """Return the index of the group, or of the class of two groupings, of every sample."""
+    if q.z is None and isinstance(data.membership, Indexed):
+        index = np.asarray(data.membership.index)
+        return index if two is None else np.asarray(two.class_of)[index]
+    z = np.asarray(data.membership if q.z is None else q.z)
+    found: NDArray[Any] = (z if two is None else two.by_class(z)).argmax(axis=1)
+    return found
 
 
 def _writable(names: NDArray[Any]) -> NDArray[Any]:

@@ -24,7 +24,7 @@ from .interrupts import reinstall
 from .parts import bounds_of_part
 
 HEARTBEAT = 30.0  # seconds without a sign of life after which a peer counts as frozen
-WAIT = 60.0  # seconds for all processes to begin
+WAIT = 300.0  # seconds for all processes to begin
 PORT_TIMEOUT = 60.0  # seconds for all processes to connect
 MARGIN = 30  # seconds after which JAX gives up, beyond our own limit
 LEFT = 3  # the exit code of a process whose peer has gone
@@ -65,7 +65,7 @@ def join(
     with contextlib.suppress(AttributeError):  # versions of JAX without this option
         jax.config.update("jax_enable_preemption_service", False)  # type: ignore[no-untyped-call]  # JAX's
     limit: dict[str, Any] = {} if coordinator is None else {"initialization_timeout": math.ceil(wait) + MARGIN}
-    others = f"{(processes or 1) - 1} other processes" if process == 0 else None
+    others = f"{processes} processes in all" if process == 0 else None
     try:
         with _within(wait, others):
             jax.distributed.initialize(coordinator, processes, process, **limit)
@@ -87,7 +87,7 @@ def _await_coordinator(host: str, port: int, wait: float) -> None:
     begin, said = time.monotonic(), False
     while True:
         try:
-            socket.create_connection((host, port), max(wait, 0.1)).close()
+            socket.create_connection((host, port), max(begin + wait - time.monotonic(), 0.1)).close()
             return
         except OSError as error:
             if time.monotonic() - begin >= wait:

@@ -139,7 +139,7 @@ def why_not(result: Fit | Posterior, data: Data, priors: Priors | None, number: 
     if getattr(result, "bound", "augmented") == "log_joint" or not gammas:
         return "linear response needs Gamma factors"
     if data.num_unlabelled > 0:  # by conjugate gradients, which take long to compile there
-        return "with unlabelled samples they would take long; `linear_response` has single ones"
+        return "with unlabelled samples they would take long: ask linear_response for the ones you need"
     if np.shape(posterior.V.mean)[1] != data.num_samples:
         return "linear response needs the coefficients of all samples"
     sizes = [int(np.prod(np.shape(q.mean))) for q in posterior.sites.values()]
@@ -147,7 +147,7 @@ def why_not(result: Fit | Posterior, data: Data, priors: Priors | None, number: 
     K = int(np.shape(posterior.T.mean)[1])
     products = border + 2 * K if size * border <= DENSE else PRODUCTS * number
     if products * data.matrix.stored().size * K > WORK:
-        return f"with {size:,} coordinates they would take long; `linear_response` has single ones"
+        return f"with {size:,} coordinates they would take long: ask linear_response for the ones you need"
     try:
         linear_response(result, data, priors)  # prepares and checks, no more
     except ValueError as error:

@@ -53,8 +53,8 @@ class MemoryPlan(NamedTuple):
                 "streamed": "use smaller batches, or fewer components",
             }[self.kind]
             if 2 * self.candidates > self.needed:
-                mean_field = 'labels=cavi.labelling("mean_field")'
-                instead = f"learn labels by the mean field ({mean_field}), without a row of V for every candidate group"
+                mean_field = 'cavi.run(..., labels=cavi.labelling("mean_field"))'
+                instead = f"use fewer components, or the mean field, without a row of V for each group ({mean_field})"
             raise ValueError(
                 f"expected a fit that fits in memory, {in_units(self.available)} of which are free; got one that takes "
                 f"about {in_units(self.needed)} ({self.why}): {instead}"
@@ -77,7 +77,8 @@ def plan(data: Data, rank: int, form: str = "structured") -> MemoryPlan:
     found, M, C = _of_samples(data, rank), data.num_unlabelled, data.num_groups
     if form != "structured" or M == 0 or C == 1:
         return found
-    more = _factors(0, M * (C - 1), rank)  # V has a row for each candidate group
+    processes = max(jax.process_count(), 1) if isinstance(data.X, ShardedMatrix) else 1
+    more = _factors(0, M * (C - 1), rank) // processes  # V has a row for each candidate group
     why = f"{found.why}, {M:,} unlabelled samples with {C:,} candidate groups each"
     return found._replace(why=why, needed=found.needed + more, candidates=more)
 

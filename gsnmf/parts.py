@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 from .headers import read_header
 from .reading import NamedMatrix, PathLike, read_matrix
 from .reading.arrays import SPARSE, read_npy_header
-from .streams import LAZY, open_named, read_column
+from .reading.frames import read_part_of_column
+from .reading.labels import require_shared
+from .streams import LAZY, open_named
 
 SUFFIXES = (".npy", ".npz", ".csv", ".tsv", ".mtx", ".mtx.gz", ".h5ad", ".h5", ".hdf5")
 WITH_OBS = (".h5ad", ".zarr")
@@ -84,9 +86,9 @@ def obs_reader(path: PathLike) -> Callable[[str], NDArray[Any]] | None:
         return None
 
     def read(name: str) -> NDArray[Any]:
-        columns = [read_column(file, name) for file in files]
+        columns = [read_part_of_column(file, name) for file in files]
         alike = len({column.dtype.kind for column in columns}) == 1
-        return np.concatenate(columns if alike else [column.astype(object) for column in columns])
+        return require_shared(np.concatenate(columns if alike else [c.astype(object) for c in columns]), path)
 
     return read
 

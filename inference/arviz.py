@@ -78,7 +78,7 @@ def to_arviz(
         log_likelihood: of every "entry" x_ντ given T and V, which is as many numbers as draws times X; of every
             "sample" given T and V, summed over its features; "integrated", of every sample given T and λ, its own v
             integrated out, which `az.loo` and `az.compare` need to leave out samples (see `leave_one_out`); or None.
-            By default ("auto") of every entry of a dense X, and none for a sparse X, which only None allows.
+            By default ("auto") of every entry of a dense X, and None for a sparse X, for which only None is allowed.
             Hidden entries have none: with a mask observed ones lie along one dim `entry`, with feature and sample as
             coordinates of it, and samples without any observed entry are left out.
         posterior_predictive: whether to draw X, hidden entries included; as large as the log likelihood by "entry". By
@@ -200,7 +200,7 @@ def _check_draws(source: Source) -> None:
     """Raise if draws of T and V are too many to hold, before they are made."""
     numbers = source.num * sum(source.problem.data.matrix.shape) * source.problem.rank
     if source.q is not None and numbers > DRAWN:
-        raise ValueError(f"expected at most {DRAWN:.1e} numbers of T and V in all draws; got {numbers:.1e}: take fewer")
+        raise ValueError(f"expected at most {DRAWN:.1e} numbers of T and V in all draws; got {numbers:.1e}")
 
 
 def _check_size(numbers: int) -> None:

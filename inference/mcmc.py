@@ -51,7 +51,7 @@ def run_nuts(
     thinning: int = 1,
     progress_bar: bool = True,
     chain_method: str = "vectorized",
-    dense_mass: bool = False,
+    dense_mass: bool | list[tuple[str, ...]] = False,
     target_accept_prob: float = 0.8,
     max_tree_depth: int | tuple[int, int] = 10,
     extra_fields: Sequence[str] = (),
@@ -76,7 +76,8 @@ def run_nuts(
         progress_bar: whether NumPyro shows its progress.
         chain_method: "vectorized", all chains at once on one device; "sequential"; or "parallel", which takes a device
             for each chain.
-        dense_mass: whether the mass matrix is full; it has (FK + KN + KC)² entries (KC is the size of λ).
+        dense_mass: whether the mass matrix is full; it has (FK + KN + KC)² entries (KC is the size of λ). Or a list of
+            tuples of sites, each of which has a full block.
         target_accept_prob: the acceptance rate to which the step size adapts; larger for smaller steps.
         max_tree_depth: a trajectory has at most 2 to this power steps; a pair for warm-up and afterwards.
         extra_fields: fields of NumPyro's `HMCState` to record, such as "potential_energy".
@@ -105,7 +106,7 @@ def run_nuts(
     if problem.data.num_unlabelled > 0:
         _require_funsor()
     settings: dict[str, Any] = {"dense_mass": dense_mass, "target_accept_prob": target_accept_prob}
-    settings["max_tree_depth"] = max_tree_depth
+    settings["max_tree_depth"] = tuple(max_tree_depth) if isinstance(max_tree_depth, list) else max_tree_depth
     kernel = NUTS(group_sparse_nmf, **settings)
 
     def free(z: Sites) -> Sites:
@@ -276,8 +277,9 @@ def _check_nuts(dense_mass: Any, target_accept_prob: Any, max_tree_depth: Any, e
     if isinstance(extra_fields, str) or not isinstance(extra_fields, (list, tuple)):
         raise ValueError(f"expected extra_fields to be a sequence of names; got {extra_fields!r}")
     for name in extra_fields:
-        first = name.partition(".")[0] if isinstance(name, str) else name
-        if first not in HMCState._fields:
+        first = name.removeprefix("~z.") if isinstance(name, str) else name  # "~z.T" leaves T out
+        known = first != name or (isinstance(name, str) and name.partition(".")[0] in HMCState._fields)
+        if not known:
             raise ValueError(f"expected extra_fields to be some of {', '.join(HMCState._fields)}; got {name!r}")
 
 

@@ -143,13 +143,13 @@ def _exactly(text: str) -> Decimal | None:
 
 
 def check_kinds(labels: Iterable[Any]) -> None:
-    """Raise if labels are text and numbers, or text that states one number in two ways; warn of words for missing ones.
+    """Raise if labels are text and numbers, or state a whole number in two ways; warn of words for missing ones.
 
     Args:
         labels: distinct known labels.
 
-    >>> check_kinds({1, 2.0}), check_kinds({"a", "1"})
-    (None, None)
+    >>> check_kinds({1, 2.0}), check_kinds({"a", "1"}), check_kinds({"1.1", "1.10"})
+    (None, None, None)
     """
     labels = list(labels)
     texts = [label for label in labels if isinstance(label, str)]
@@ -162,7 +162,9 @@ def check_kinds(labels: Iterable[Any]) -> None:
     written: dict[Decimal, str] = {}
     for text in sorted(texts):
         value = _exactly(text)
-        first = text if value is None else written.setdefault(value, text)
+        if value is None or value != value.to_integral_value():  # "1.1" and "1.10" are names of clusters
+            continue
+        first = written.setdefault(value, text)
         if first != text:
             found = f"{first!r} and {text!r}"
             raise ValueError(f"expected a label to be written in one way; got {found} (make them numbers)")

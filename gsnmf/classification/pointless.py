@@ -44,8 +44,8 @@ def undecided(scores: NDArray[np.float64], samples: Any, predict_by: str) -> NDA
     """
     if predict_by not in BY_COSINES:
         return scores
-    totals = samples.sum(axis=0) if scipy.sparse.issparse(samples) else np.nansum(samples, axis=0)
-    empty = np.ravel(totals) == 0
+    positive = (samples > 0).sum(axis=0)  # NaN is not
+    empty = np.ravel(positive) == 0
     if not empty.any():
         return scores
     warnings.warn(

@@ -26,9 +26,11 @@ def add_distributed(parser: argparse.ArgumentParser) -> None:
         "--distributed", action="store_true", help="split the samples of FILE, or the files of a folder, over processes"
     )
     group.add_argument("--coordinator", metavar="HOST:PORT", help="of process 0; found from Slurm, MPI or Kubernetes")
-    group.add_argument("--processes", type=int, metavar="N", help="their number; found likewise")
-    group.add_argument("--process", type=int, metavar="I", help="the number of this one, from 0; found likewise")
-    group.add_argument("--wait", type=float, metavar="S", help="seconds for all processes to begin (60)")
+    group.add_argument("--processes", type=int, metavar="N", help="their number; found from Slurm, MPI or Kubernetes")
+    group.add_argument(
+        "--process", type=int, metavar="I", help="the number of this one, from 0; found from Slurm, MPI or Kubernetes"
+    )
+    group.add_argument("--wait", type=float, metavar="S", help="seconds for all processes to begin (300)")
     group.add_argument(
         "--heartbeat", type=float, metavar="S", help="seconds until a silent process counts as lost (30)"
     )

@@ -72,8 +72,8 @@ def compare(
         key: a JAX key for draws, the same for all models; `jax.random.key(0)` by default.
         num_samples: number of draws from each posterior.
         loo: whether to leave out samples and judge q by k̂; it takes most of the time: every model is fitted again
-            without each sample. By default for a dense X; a sparse X is never left out. Models without closed forms
-            have no value.
+            without each sample. By default for a dense X; samples of a sparse X are never left out. Models without
+            closed forms have no value.
         test: new samples (features × samples) and their labels, for the accuracy of the paper's classifier in the space
             of each dictionary.
         labels: labels of the samples of `data`, for `test`; their groups by default.

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 CHUNK = 4096  # cells that are read at once from a file
 SLOTS = ("obs", "var", "obsm", "varm", "uns", "X", "layers")
+MOST_SHOWN = 10  # labels listed in an error
 
 
 def require_annotated(adata: Any) -> None:
@@ -97,7 +98,8 @@ def read_obs(adata: Any, groups: str | None, unlabelled: Any = None, *, what: st
     labels[pd.isna(labels)] = None
     if unlabelled is not None:
         if unlabelled not in labels:
-            raise ValueError(f"expected unlabelled to be a label in obs[{groups!r}]; got {unlabelled!r}")
+            known = ", ".join(sorted({repr(label) for label in labels if label is not None})[:MOST_SHOWN])
+            raise ValueError(f"expected unlabelled to be a label in obs[{groups!r}] ({known}); got {unlabelled!r}")
         labels = np.where(labels == unlabelled, None, labels)
     return labels
 

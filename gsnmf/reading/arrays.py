@@ -101,10 +101,10 @@ def _read_sparse_npz(path: Path) -> Any:
             raise ValueError(f"a shape of {found['shape'].tolist()}")
     except Exception as error:  # of a damaged file: from zipfile, zlib, tokenize, struct, …
         raise ValueError(f"expected a sparse matrix in {path}; got {in_words(error)}") from None
-    return require_consistent(lambda: scipy.sparse.load_npz(path), path)
+    return read_consistent(lambda: scipy.sparse.load_npz(path), path)
 
 
-def require_consistent(make: Callable[[], Any], path: Path) -> Any:
+def read_consistent(make: Callable[[], Any], path: Path) -> Any:
     """Return the sparse matrix that a function makes if its parts belong together, else raise."""
     try:
         X = make()

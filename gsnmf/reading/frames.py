@@ -25,13 +25,18 @@ def read_column(path: PathLike, column: str) -> NDArray[Any]:
         path: .h5ad or .zarr.
         column: its name.
     """
+    return require_shared(read_part_of_column(path, column), path)
+
+
+def read_part_of_column(path: PathLike, column: str) -> NDArray[Any]:
+    """Read a column of one of several files: labels of its samples may be those of samples in other files only."""
     with opened(Path(path)) as group:
         obs = find_part(group, "obs")
         columns = _columns(obs)
         if column not in columns:
             found = "no obs" if obs is None else ", ".join(columns)
             raise ValueError(f"expected a column {column!r} in the obs of {path}; got {found}")
-        return require_shared(_values(obs, column, find_part(group, "uns")), path)
+        return _values(obs, column, find_part(group, "uns"))
 
 
 def names_of(group: Any, place: str, length: int) -> list[str] | None:

@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from .arrays import require_consistent
+from .arrays import read_consistent
 from .containers import in_a_sentence, open_group, opened
 from .frames import find_part, names_of, read_column, text_of
 from .matrix import NamedMatrix, PathLike
@@ -108,10 +108,10 @@ def read_hdf5(path: Path, *, key: str | None = None) -> NamedMatrix:
         if kind_of(stored) == "csc_matrix":
             F, N = shape_of(stored)
             parts = tuple(stored[name][:] for name in ("data", "indices", "indptr"))
-            X: Any = require_consistent(lambda: scipy.sparse.csc_array(parts, shape=(N, F)), path).T
+            X: Any = read_consistent(lambda: scipy.sparse.csc_array(parts, shape=(N, F)), path).T
             return _named(X, None, group, path, key)
         rows = FileRows(stored)
-        X = require_consistent(lambda: rows[:, np.arange(rows.shape[1])], path)
+        X = read_consistent(lambda: rows[:, np.arange(rows.shape[1])], path)
         return _named(X, rows, group, path, key)
 
 
@@ -153,7 +153,10 @@ def find_matrix(group: Any, key: str | None, path: Path, *, columns: bool = Fals
     try:
         found = group if key is None else group[key]
     except KeyError:
-        raise ValueError(f"expected {key!r} in {path}; got {', '.join(group.keys())}") from None
+        folder = str(key).rpartition("/")[0]
+        folder = folder if folder and folder in group else ""
+        there = [f"{folder}/{name}" if folder else name for name in (group[folder] if folder else group)]
+        raise ValueError(f"expected {key!r} in {path}; got {', '.join(there)}") from None
     if hasattr(found, "keys"):
         kind = kind_of(found)
         if kind not in ("csr_matrix", *(("csc_matrix",) if columns else ())):

@@ -80,7 +80,7 @@ def labels_of(cells: Sequence[str], path: PathLike) -> NDArray[Any]:
 
 
 def require_shared(labels: NDArray[Any], path: PathLike) -> NDArray[Any]:
-    """Return the labels; raise if three or more labelled samples have as many labels or more between them.
+    """Return the labels; raise if each of three or more labelled samples has a label that no other sample has.
 
     Args:
         labels: one per sample.
@@ -88,7 +88,7 @@ def require_shared(labels: NDArray[Any], path: PathLike) -> NDArray[Any]:
     """
     sets = [some if isinstance(some, list) else [some] for some in labels.tolist() if some is not None and some == some]
     counts = Counter(label for some in sets for label in some)
-    if 2 < len(sets) <= len(counts):
+    if len(sets) > 2 and all(any(counts[label] == 1 for label in some) for some in sets):
         shown = ", ".join(repr(label) for label in list(counts)[:3])
         several = " (a semicolon separates labels of one sample: leave out all but the labels)"
         several = several if max(map(len, sets)) > 1 else ""

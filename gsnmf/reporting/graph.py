@@ -36,13 +36,13 @@ class Graph(NamedTuple):
     """A directed graph of the model's sites.
 
     parents: the sites that each site depends on.
-    laws: the name of each site's distribution.
+    distributions: the name of each site's distribution.
     plates: the sites on each plate.
     observed: the observed sites.
     """
 
     parents: Mapping[str, Sequence[str]]
-    laws: Mapping[str, str]
+    distributions: Mapping[str, str]
     plates: Mapping[str, Sequence[str]]
     observed: Sequence[str]
 
@@ -192,9 +192,9 @@ def stated(graph: Graph, priors: Priors) -> list[tuple[str, str, str]]:
     priors = canonical(priors)
     own = {"T": priors.dictionary, "V": priors.coefficients, "lam": priors.coefficients.hyperprior}
     rows = []
-    for site, law in graph.laws.items():
+    for site, distribution in graph.distributions.items():
         given = ", ".join(LETTERS.get(parent, parent) for parent in graph.parents[site])
-        words = f"{law} given {given}" if given else law
+        words = f"{distribution} given {given}" if given else distribution
         if not given and isinstance(own.get(site), (Gamma, Given)):
             words = parameters(own[site])
         rows.append((LETTERS.get(site, site), words, ROLES.get(site, "")))
@@ -209,9 +209,9 @@ def parameters(prior: Gamma | Given) -> str:
     """
     if isinstance(prior, Gamma):
         return f"Gamma, shape {_values(prior.a)}, scale {_values(prior.b)}"
-    law = unexpanded(prior.distribution())
-    known = [name for name in law.arg_constraints if hasattr(law, name)]
-    return ", ".join([prior.name, *(f"{name} {_values(getattr(law, name))}" for name in known)])
+    distribution = unexpanded(prior.distribution())
+    known = [name for name in distribution.arg_constraints if hasattr(distribution, name)]
+    return ", ".join([prior.name, *(f"{name} {_values(getattr(distribution, name))}" for name in known)])
 
 
 def _values(x: Any) -> str:

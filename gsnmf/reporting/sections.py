@@ -101,13 +101,13 @@ def model_section(s: Summary) -> list[Html]:
     d = s.data
     sizes = {"feature": d.num_features, "component": s.rank, "sample": d.num_samples, "group": d.num_groups}
     lines = [
-        tag("tr", tag("th", letter, scope="row"), tag("td", law), tag("td", role, class_="quiet"))
-        for letter, law, role in graph.stated(found, s.priors)
+        tag("tr", tag("th", letter, scope="row"), tag("td", distribution), tag("td", role, class_="quiet"))
+        for letter, distribution, role in graph.stated(found, s.priors)
     ]
     family = type(s.priors.coefficients).__name__
     learned = " Shapes and scales were learned with the factors." if s.fit.learned else ""
     notes = [f"Prior of the coefficients: {family}.{learned} Gamma distributions are stated by shape and scale."]
-    if d.labels is not None and d.labels.num_unlabelled and "z" not in found.laws:
+    if d.labels is not None and d.labels.num_unlabelled and "z" not in found.distributions:
         notes.append("Labels of unlabelled samples are learned as well; the graph shows the model for known labels.")
     priors = tag("table", tag("caption", "Priors", class_="hidden"), tag("tbody", lines), class_="facts priors")
     return [

@@ -171,8 +171,10 @@ def interval(factor: Any, prob: float = PROB) -> Interval:
         a, b = (np.broadcast_to(np.asarray(x, float), mean.shape) for x in factor)
         return Interval(mean, *(gammaincinv(a, ends) * b))
     if isinstance(factor, (LogNormal, Correlated)):
-        law = factor.margins if isinstance(factor, Correlated) else factor
-        return Interval(mean, *np.exp(np.asarray(law.loc, float) + np.asarray(law.scale, float) * ndtri(ends)))
+        distribution = factor.margins if isinstance(factor, Correlated) else factor
+        return Interval(
+            mean, *np.exp(np.asarray(distribution.loc, float) + np.asarray(distribution.scale, float) * ndtri(ends))
+        )
     return Interval(mean, mean, mean)
 
 

@@ -21,7 +21,7 @@ from ...model.missing import label_fingerprint
 from ...model.types import Array
 from ..posterior import StreamMark
 from ..starts import check_key
-from .marks import FEW, checksum, checksum_of_labels, checksum_of_values
+from .marks import FEW, checksum, checksum_of_names, checksum_of_values
 
 SMALLEST, LARGEST = 64, 512  # default sizes of batches; docs/streams.md has the table that decided
 IN_A_PASS = 32  # batches of a pass by default, if sizes allow it: few steps do not go far
@@ -171,7 +171,7 @@ def _of_columns(
     """Return batches of columns; the checksums are those of X, of the groups and of the labels."""
     F, N = (int(n) for n in shape)
     key = 0 if order.key is None else checksum(np.asarray(check_key(order.key)).tobytes())
-    mark = StreamMark(F, N, *checksums, key, order.batch_size, order.block, 0)
+    mark = StreamMark(F, N, *checksums, key, order.batch_size, min(order.block, order.batch_size), 0)
     return Source(lambda number: (partial(take, rows) for rows in order.rows(N, number)), True, N, sizes, mark)
 
 
@@ -181,7 +181,7 @@ def _of_data(data: Data, order: Order) -> Source:
     known = data.num_groups > 0 and data.num_unlabelled == 0
     sizes = np.asarray(data.group_sizes, float) if known else None
     values = checksum_of_values(part(data, np.arange(min(FEW, data.num_samples))).matrix.with_nan())
-    checksums = values, checksum_of_labels(data.names.group.tolist()), label_fingerprint(data) >> 1
+    checksums = values, checksum_of_names(data.names.group.tolist()), label_fingerprint(data) >> 1
     return _of_columns(data.X.shape, order, partial(part, data), sizes, checksums)
 
 
@@ -204,7 +204,8 @@ def _of_matrix(X: Any, groups: Any, order: Order, labelled: Labelled) -> Source:
     def take(rows: np.ndarray) -> Data:
         return as_data(X[:, rows], labels[rows], group_names=levels, label_prior=labelled.label_prior)
 
-    checksums = values, checksum_of_labels(levels), checksum_of_labels(labels.tolist())
+    alone = as_data(np.ones((1, N)), labels, group_names=levels, label_prior=labelled.label_prior)
+    checksums = values, checksum_of_names(alone.names.group.tolist()), label_fingerprint(alone) >> 1
     return _of_columns(X.shape, order, take, sizes, checksums)
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from ...model.labels import SEVERAL
 from ..posterior import Fit, StreamMark
 
 FEW = 16  # samples whose values stand for those of all: a stream is not read as a whole in advance
@@ -41,10 +40,9 @@ def checksum_of_values(values: Any) -> int:
         return 0
 
 
-def checksum_of_labels(labels: Iterable[Any]) -> int:
-    """Return a checksum of labels as text, in which the order of several labels does not count."""
-    each = (sorted(map(str, some)) if isinstance(some, SEVERAL) else str(some) for some in labels)
-    return checksum("\x1f".join(map(str, each)).encode())
+def checksum_of_names(names: Iterable[Any]) -> int:
+    """Return a checksum of names as text."""
+    return checksum("\x1f".join(map(str, names)).encode())
 
 
 def checksum_of_priors(priors: Any) -> int:

@@ -14,7 +14,7 @@ from tqdm.auto import tqdm
 
 from ...model.checks import whole
 from ...model.data import Data
-from ...model.priors import Gamma, Priors
+from ...model.priors import Gamma, Priors, canonical
 from ...model.problem import Problem
 from ...model.types import Array
 from ..labels.warm_start import Labelling, labelling
@@ -158,7 +158,7 @@ def stream(
     source = _with_size(source, num_samples)
     _require_repeatable(source, passes, batches)
     done = start if isinstance(start, Fit) and start.stream is not None else None
-    mark = None if source.mark is None else source.mark._replace(priors=checksum_of_priors(priors))
+    mark = None if source.mark is None else source.mark._replace(priors=checksum_of_priors(canonical(priors)))
     require_same_stream(done, mark)
     rest = _read(source, passes, done)
     first = next(rest, None)

@@ -213,7 +213,7 @@ def test_seeds_may_be_iterators_and_are_stored():
             r"expected mask_var to be 12 booleans, some of them true; got float64 of shape .12,.$",
         ),
         ({"key_added": "a/b"}, "expected key_added to be a name without '/', which h5ad files do not keep; got 'a/b'"),
-        ({"unlabelled": "?"}, r"expected unlabelled to be a label in obs\['cell_type'\]; got '\?'"),
+        ({"unlabelled": "?"}, r"expected unlabelled to be a label in obs\['cell_type'\] \('.*'\); got '\?'"),
         ({"groups": None, "unlabelled": "?"}, r"expected groups with unlabelled='\?'; got groups=None"),
         ({"batch": "plate"}, "expected batch to be a column of obs; got 'plate', and obs has cell_type"),
         (

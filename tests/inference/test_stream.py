@@ -219,6 +219,15 @@ def test_a_stream_is_resumed_only_as_it_was_begun():
             cavi.stream(given, priors, start=done, **how | more)
     with pytest.raises(ValueError, match="expected the priors of the stream"):
         cavi.stream(X, priors._replace(dictionary=Gamma(7.0, 1.0)), start=done, **how)
+    hot = np.eye(3)[groups]
+    of_matrix = cavi.stream(X, priors, **how | {"groups": hot, "group_names": data.names.group.tolist()})
+    for same in (hot.astype(int), hot.astype(bool)):
+        assert cavi.stream(X, priors, start=of_matrix, **how | {"groups": same}) is of_matrix
+    with pytest.raises(ValueError, match="expected the labels of samples of the stream"):
+        cavi.stream(X, priors, start=of_matrix, **how | {"groups": hot[:, [1, 2, 0]]})
+    assert cavi.stream(as_data(X, groups), priors, start=done, key=KEY, batch_size=5) is done
+    with pytest.raises(ValueError, match="expected Priors"):
+        cavi.stream(X, None, **how)
     older = done._replace(stream=done.stream._replace(mark=None))
     assert cavi.stream(X, priors, start=older, **how | {"key": jax.random.key(1)}) is older
 
