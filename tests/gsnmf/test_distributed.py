@@ -138,7 +138,7 @@ def test_processes_that_do_not_begin_are_named(monkeypatch: pytest.MonkeyPatch, 
         distributed.join(f"127.0.0.1:{port}", 3, 1, wait=0.1)
     assert capsys.readouterr().err == f"gsnmf: waiting for process 0 at 127.0.0.1:{port}\n"
     distributed.join(f"127.0.0.1:{port}", 3, 0, wait=0.1)
-    assert capsys.readouterr().err == "gsnmf: error: expected 2 other processes within 0.1 s; got fewer\n"
+    assert capsys.readouterr().err == "gsnmf: error: expected 3 processes in all within 0.1 s; got fewer\n"
     assert ended == [3]
     with socket.create_server(("127.0.0.1", port)):
         distributed.join(f"127.0.0.1:{port}", 3, 1, wait=0.1)
