@@ -75,7 +75,7 @@ def hinton(s: Summary, matrix: NDArray[Any], what: str, pictures: Pictures, name
     side = cell_sides(matrix)
     order = s.orders["class"]
     names = [shorten(group, 16) for group in s.groups]
-    left = 14 + 7 * max(map(len, names))
+    left = 14 + 8 * max(map(len, names))
     width = float(np.clip((ROOM - left) / s.rank, 17, 46))
     aspect = 1.0 if pictures is None else float(np.clip(pictures.shape[1] / pictures.shape[2], 0.5, 1.6))
     height = width * aspect

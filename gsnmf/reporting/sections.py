@@ -75,7 +75,8 @@ def data_section(s: Summary) -> list[Html]:
     ]
     if d.labels is not None:
         several = 0 if d.labels.several is None else int(np.sum(d.labels.several))
-        rows.append(("Labels", f"{int((~d.known).sum()):,} unlabelled samples, {several:,} multi-label samples"))
+        counts = ((int((~d.known).sum()), "unlabelled samples"), (several, "multi-label samples"))
+        rows.append(("Labels", ", ".join(f"{n:,} {what}" for n, what in counts if n) or "one for each sample"))
     parts = [
         tag("div", facts(rows, "The data"), class_="panel"),
         _figure(histogram(above), "Histogram of the entries; zeros, counted in the table, are left out."),
@@ -131,6 +132,8 @@ def fit_section(s: Summary, chart: Html, seconds: float | None, khat: float | No
         (f"Last {name}", f"{s.fit.elbo[-1]:,.2f}".replace("-", "−")),
         ("KL(X ‖ E[T] E[V])", f"{number(misfit)}{_relative_to_rank_one(s, misfit)}"),
     ]
+    if s.fit.posterior.z is not None and s.fit.bound == "augmented" and s.fit.stream is None:
+        rows.insert(1, ("Warm start", "its sweeps, if there was one, are not in this trace"))
     if khat is not None:
         verdict = (
             "q could be corrected by importance weights"
