@@ -86,5 +86,6 @@ def compilations(run):
     try:
         run()
     finally:
-        jax.monitoring.unregister_event_duration_listener(listen)
+        if hasattr(jax.monitoring, "unregister_event_duration_listener"):  # not in JAX 0.8
+            jax.monitoring.unregister_event_duration_listener(listen)
     return len(count)

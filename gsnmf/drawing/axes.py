@@ -28,10 +28,10 @@ def new_axes(width: float = 7.0, height: float = 4.0) -> Axes:
 
 def save(ax: Axes, path: Path) -> None:
     """Write the figure that these axes are on."""
-    figure = ax.get_figure(root=True)
-    if figure is None:
+    parent: Any = ax.figure
+    if parent is None:
         raise ValueError("expected axes on a figure; got axes with figure=None, which were removed from theirs")
-    write_figure(figure, path)
+    write_figure(parent.figure, path)  # a subfigure's own figure; a figure's is itself
 
 
 def write_figure(figure: Figure, path: Path, **options: Any) -> None:
