@@ -7,6 +7,7 @@ header states.
 from __future__ import annotations
 
 import gzip
+import inspect
 import math
 import re
 from pathlib import Path
@@ -18,6 +19,7 @@ import scipy.sparse
 from .arrays import in_words
 from .matrix import NamedMatrix, require_real
 
+AS_ARRAY = {"spmatrix": False} if "spmatrix" in inspect.signature(scipy.io.mmread).parameters else {}  # SciPy 1.15
 LEAST = 4  # bytes of an entry at least: two indices and their ends
 PACKED = 1032  # deflate never packs more tightly
 BLOCK = 1 << 22  # bytes that are checked at once
@@ -44,7 +46,7 @@ def read_sparse_text(path: Path) -> Any:
     try:
         with gzip.open(path, "rb") if path.name.lower().endswith(".gz") else path.open("rb") as file:
             check_market(file, path)
-        found = scipy.io.mmread(path)
+        found = scipy.io.mmread(path, **AS_ARRAY)
     except Exception as error:  # of a damaged file
         raise ValueError(f"expected a sparse matrix in {path}; got {in_words(error)}") from None
     return require_real(found if scipy.sparse.issparse(found) else scipy.sparse.csr_array(found), path)

@@ -62,14 +62,12 @@ def _frame(path: Path) -> Any:
     if path.suffix.lower() == ".parquet":
         return read_frame(path)
     separator = "\t" if path.suffix.lower() == ".tsv" else ","
-
-    def read(**more: Any) -> Any:
-        return pd.read_csv(path, sep=separator, dtype=str, keep_default_na=False, encoding="utf-8-sig", **more)
-
     try:
-        frame = read()
-        shifted = not isinstance(frame.index, pd.RangeIndex) and not frame.iloc[:, -1].str.strip().any()
-        return read(index_col=False) if shifted else frame  # commas at the ends of lines, but not of the header
+        frame = pd.read_csv(path, sep=separator, dtype=str, keep_default_na=False, encoding="utf-8-sig")
+        if not isinstance(frame.index, pd.RangeIndex) and not frame.iloc[:, -1].str.strip().any():
+            names = frame.columns  # commas at the ends of lines, but not of the header: pandas takes an index for one
+            frame = frame.reset_index().iloc[:, : len(names)].set_axis(names, axis=1)
+        return frame
     except (ValueError, OSError) as error:  # pandas' own errors are ValueErrors
         raise ValueError(f"expected a table of text in {path}; got {' '.join(str(error).split())}") from None
 
