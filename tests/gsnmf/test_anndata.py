@@ -181,6 +181,20 @@ def test_batches_have_components_of_their_own(tmp_path):
     assert new.obs["gsnmf_group"].tolist() == new.obs["cell_type"].tolist()
 
 
+def test_groups_by_index(monkeypatch):
+    """Memberships that are too large to be dense are written as the dense ones are, with and without batches."""
+    plates = [f"plate {n % 3}" for n in range(N)]
+    dense, indexed = (cells() for _ in range(2))
+    for adata, entries in ((dense, N * 6), (indexed, 0)):
+        monkeypatch.setattr("gsnmf.model.indexed.MOST_ENTRIES", entries)
+        adata.obs["plate"] = plates
+        for key, batch in (("alone", None), ("both", "plate")):
+            factorize(adata, batch=batch, key_added=key, **SHORT)
+    for key in ("alone", "both"):
+        assert indexed.obs[f"{key}_group"].tolist() == indexed.obs["cell_type"].tolist()
+        assert indexed.obs[f"{key}_group"].tolist() == dense.obs[f"{key}_group"].tolist()
+
+
 def test_without_groups():
     adata = cells()
     factorize(adata, None, rank=2, max_steps=60)

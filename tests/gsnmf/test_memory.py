@@ -47,7 +47,11 @@ def test_candidates_of_unlabelled_samples_count(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(memory, "available", lambda: 200_000)
     known, some = plan(as_data(X, [n % 10 for n in range(60)]), 7), plan(as_data(X, labels), 7)
     assert some.needed - known.needed == 15 * 50 * 9 * 7 * jnp.result_type(float).itemsize
-    assert plan(shard(as_data(X, labels)), 7).candidates == some.candidates
+    spread = shard(as_data(X, labels))
+    assert plan(spread, 7).candidates == some.candidates
+    with monkeypatch.context() as two:
+        two.setattr("jax.process_count", lambda: 2)  # each has half of the samples, and of the candidates
+        assert plan(spread, 7).candidates == some.candidates // 2
     assert plan(as_data(X, labels), 7, "mean_field").needed == known.check().needed
     with pytest.raises(ValueError, match=r"10 candidate groups each\): use fewer components, or the mean field"):
         some.check()

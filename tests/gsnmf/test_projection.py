@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
+from typing import Any
 
 import numpy as np
 import pytest
 import scipy.optimize
+import scipy.sparse
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from gsnmf.classification import least_squares
@@ -241,9 +243,11 @@ def test_no_sample_is_its_own_neighbour() -> None:
     np.testing.assert_array_equal(both_cosines(V, labels, V[:, chosen], chosen)[0], found)
 
 
+@pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array])
 @pytest.mark.parametrize("predict_by", ["nearest", "vote", "cosine", "blend"])
-def test_samples_without_counts_are_equally_near_to_all_classes(predict_by: str) -> None:
-    samples, scores = np.array([[0.0, np.nan, 1.0], [0.0, np.nan, 2.0]]), np.array([[0.0, 0.1], [0.2, 0.7], [0.2, 0.7]])
+def test_samples_without_counts_are_equally_near_to_all_classes(predict_by: str, form: Any) -> None:
+    samples = form(np.array([[0.0, np.nan, 1.0], [0.0, np.nan, np.nan]]))
+    scores = np.array([[0.0, 0.1], [0.2, 0.7], [0.2, 0.7]])
     with pytest.warns(UserWarning, match="^2 of 3 samples have no observed count: all classes are equally probable"):
         found = undecided(scores, samples, predict_by)
     np.testing.assert_array_equal(shares_of(found, predict_by)[:2], np.full((2, 2), 0.5))
