@@ -45,7 +45,7 @@ test-matrix: ## what depends on ArviZ, NumPyro and pandas, on every Python from 
 	  done; \
 	done
 
-# anndata needs pandas 2: with pandas 3, which is installed over it, its tests are skipped.
+# anndata below 0.13 needs pandas 2: with pandas 3, which is installed over it, its tests are skipped.
 tests-here: $(VENV)/ready
 	$(if $(PANDAS),$(PIP) 'pandas==$(PANDAS).*')
 	@$(BIN)/python -c 'from importlib.metadata import version as v; print(*(f"{name} {v(name)}" for name in ("arviz", "numpyro", "jax", "pandas")))'

@@ -69,10 +69,10 @@ def read_genes(adata: Any, layer: str | None, genes: NDArray[np.intp]) -> Any:
     if layer == "X" and "X" not in adata.layers:
         layer = None
     if layer is not None and layer not in adata.layers:
-        raise ValueError(f"expected layer to be 'X' or the name of a layer ({_listed(adata.layers)}); got {layer!r}")
+        raise ValueError(f"expected layer to be 'X' or the name of a layer ({_listed(layers_of(adata))}); got {layer!r}")
     stored = adata.X if layer is None else adata.layers[layer]
     if stored is None:
-        raise ValueError(f"expected counts in X, or layer= to name one of {_listed(adata.layers)}; got X=None")
+        raise ValueError(f"expected counts in X, or layer= to name one of {_listed(layers_of(adata))}; got X=None")
     if isinstance(stored, np.ndarray) or scipy.sparse.issparse(stored):
         return (stored if np.array_equal(genes, np.arange(stored.shape[1])) else stored[:, genes]).T
     parts = [stored[start : start + CHUNK][:, genes] for start in range(0, stored.shape[0], CHUNK)]
@@ -102,6 +102,11 @@ def read_obs(adata: Any, groups: str | None, unlabelled: Any = None, *, what: st
             raise ValueError(f"expected unlabelled to be a label in obs[{groups!r}] ({known}); got {unlabelled!r}")
         labels = np.where(labels == unlabelled, None, labels)
     return labels
+
+
+def layers_of(adata: Any) -> list[str]:
+    """Return the names of layers; from version 0.13 on, X is among anndata's own by the name of None."""
+    return [str(name) for name in adata.layers if name is not None]
 
 
 def _listed(names: Any) -> str:

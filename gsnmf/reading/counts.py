@@ -10,6 +10,8 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
+from .annotated import layers_of
+
 LARGEST = 20.0  # log(1 + x) of half a billion counts
 LOOK = 100_000  # entries that are looked at
 
@@ -50,7 +52,7 @@ def warn_unless_counts(X: Any, adata: Any) -> None:
         X: any orientation, dense or sparse.
         adata: the AnnData that it comes from.
     """
-    said = counts_advice(X, [str(name) for name in adata.layers], getattr(adata, "raw", None) is not None)
+    said = counts_advice(X, layers_of(adata), getattr(adata, "raw", None) is not None)
     if said is not None and "negative" in said:
         raise ValueError(said)
     if said is not None:
