@@ -18,7 +18,7 @@ from .classification.calibration import fit_temperature
 from .classification.choosing import AUTO, candidates, compare_heads
 from .classification.heads import LEARNED
 from .classification.multilabel import label_sets, learn_several
-from .classification.pointless import undecided, warn_of_pointless
+from .classification.pointless import undecided, warn_of_pointless, warn_of_pointless_stream
 from .classification.prediction import (
     LearningPlan,
     calibrated,
@@ -303,6 +303,8 @@ class GroupSparseNMF(
         self.predictor_ = "model" if self.predict_by == AUTO else self.predict_by
         self._calibrated_for = self.predictor_
         self.temperature_: float | None = None
+        if last is None:
+            warn_of_pointless_stream(fit, matrix)
         return self
 
     def transform(self, X: ArrayLike) -> NDArray[Any]:

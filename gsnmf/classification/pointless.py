@@ -1,7 +1,8 @@
-"""Warnings of fits that explain nothing or predict one class for everything, and of samples without counts."""
+"""Sentences about fits that explain nothing or predict one class for everything, and of samples without counts."""
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import Any
 
@@ -9,7 +10,9 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
+from ..inference import Fit, Posterior, fold_in, in_use
 from ..inference.warning import DeadComponentsWarning
+from ..model import Data, Gamma, as_data
 from .prediction import Memory, class_scores
 
 BY_COSINES = ("nearest", "vote", "cosine", "blend")
@@ -17,6 +20,10 @@ LIVE = 0.5  # proportion of components in use below which a fit is suspect
 LEAST = 0.5  # proportion of the counts in X that a dictionary should explain
 EARLY = 10  # sweeps below which no warning is given
 ENOUGH = 200  # samples whose predicted classes are looked at
+NOTHING = "All entries of X are 0: nothing can be learned from them."
+LOOKED_AT = 64  # samples of a stream
+REMEDY = "pass counts= (the mean entry in counts, e.g. 128)"
+MULTIPLY = "multiply X by a constant so that they are counts"
 COUNTS = 1.0  # mean of the largest entries of samples, in counts, below which X hardly holds information
 
 
@@ -31,7 +38,17 @@ def warn_of_pointless(model: Any, memory: Memory, X: Any, y: NDArray[Any] | None
     """
     found = _symptom(model, memory, X, y)
     if found:
-        warnings.warn(f"{found} {_advice(model, X)}", DeadComponentsWarning, stacklevel=3)
+        warnings.warn(f"{found} {_advice(_top(X), REMEDY)}", DeadComponentsWarning, stacklevel=3)
+
+
+def warn_of_pointless_stream(fit: Fit, X: Any) -> None:
+    """Warn if the first batch of a stream is all zero or so small that the prior outweighs it.
+
+    Whether the prior is too strong for larger counts shows only after several batches.
+    """
+    largest = np.nanmax(np.append(X.data if scipy.sparse.issparse(X) else np.ravel(X), 0.0))
+    if largest < COUNTS and (found := said_of_stream(fit, X)):
+        warnings.warn(found, DeadComponentsWarning, stacklevel=3)
 
 
 def undecided(scores: NDArray[np.float64], samples: Any, predict_by: str) -> NDArray[np.float64]:
@@ -55,19 +72,41 @@ def undecided(scores: NDArray[np.float64], samples: Any, predict_by: str) -> NDA
     return np.where(empty[:, None], 0.0, scores)
 
 
+def said_of_fit(fit: Fit, data: Data) -> str | None:
+    """Return what is wrong with a fit that explains nothing, and what to change; None for others."""
+    X, V = data.matrix, np.asarray(fit.posterior.V.mean, float)
+    enough = data.num_groups or math.inf
+    used = in_use(fit.posterior, data)
+    found = _unexplained(fit.posterior, V, X.total(), fit.num_steps) or _dead(used, enough)
+    return found and f"{found} {_advice(X.largest(), MULTIPLY)}"
+
+
+def said_of_stream(fit: Fit, X: Any) -> str | None:
+    """Return the same of a stream, from some of its samples.
+
+    Args:
+        fit: the stream.
+        X: features × samples, of which a few are read.
+    """
+    N = X.shape[1]
+    part = as_data(X[:, np.unique(np.linspace(0, N - 1, min(N, LOOKED_AT)).astype(int))]).matrix
+    if not part.total() > 0:
+        return f"{NOTHING} {_advice(0.0, MULTIPLY)}"
+    folded = fold_in(fit, part.with_nan())
+    likely, n = np.asarray(folded.bound).argmax(axis=1), np.arange(part.shape[1])
+    q = Posterior(fit.posterior.T, Gamma(*(np.asarray(leaf)[likely, :, n].T for leaf in folded.V)), None)
+    enough = folded.bound.shape[1] if folded.bound.shape[1] > 1 else math.inf
+    found = _unexplained(q, np.asarray(q.V.mean, float), part.total(), EARLY) or _dead(in_use(q), enough)
+    return found and f"{found} {_advice(part.largest(), MULTIPLY)}"
+
+
 def _symptom(model: Any, memory: Memory, X: Any, y: NDArray[Any] | None) -> str | None:
-    largest = np.nanmax(np.append(X.data if scipy.sparse.issparse(X) else np.ravel(X), 0.0))
-    if not largest > 0:
-        return "All entries of X are 0: nothing can be learned from them."
-    if model.n_iter_ < EARLY:
-        return None
-    explained = _explained(model, X)
-    if explained < LEAST:
-        return f"The components explain {100 * explained:.2g} % of the counts in X: the prior on V outweighs the data."
-    live, rank = int(model.in_use_.sum()), len(model.in_use_)
-    if live < LIVE * rank and (y is None or live < len(model.classes_)):
-        return f"{rank - live} of {rank} components are dead: the dictionary explains little of X or nothing."
-    if y is None or y.ndim == 2 or len(model.classes_) < 2:
+    q, total = model.posterior_, float(np.nansum(X.data if scipy.sparse.issparse(X) else X))
+    enough = math.inf if y is None else len(model.classes_)
+    found = _unexplained(q, np.asarray(q.V.mean, float), total, model.n_iter_)
+    if found or (model.n_iter_ >= EARLY and (found := _dead(model.in_use_, enough))):
+        return found
+    if model.n_iter_ < EARLY or y is None or y.ndim == 2 or len(model.classes_) < 2:
         return None
     known = np.flatnonzero(y >= 0)
     some = known[:: max(1, len(known) // ENOUGH)]
@@ -81,18 +120,46 @@ def _symptom(model: Any, memory: Memory, X: Any, y: NDArray[Any] | None) -> str 
     return f"All of {len(some)} training samples are predicted to be of class {model.classes_[predicted[0]]}."
 
 
-def _explained(model: Any, X: Any) -> float:
-    """Return Σ E[t] E[v] / Σ x, about 1 for any fit that the data decide."""
-    q = model.posterior_
-    expected = float(np.asarray(q.T.mean, float).sum(axis=0) @ np.asarray(q.V.mean, float).sum(axis=1))
-    return expected / float(np.nansum(X.data if scipy.sparse.issparse(X) else X))
+def _unexplained(q: Posterior, V: NDArray[Any], total: float, steps: int) -> str | None:
+    """Return a sentence if X is 0, or if Σ E[t] E[v] / Σ x, about 1 for any fit that the data decide, is small.
+
+    Args:
+        q: the posterior.
+        V: coefficients of the samples, components × samples.
+        total: Σ x of the same samples.
+        steps: sweeps of the fit.
+    """
+    if not total > 0:
+        return NOTHING
+    explained = float(np.asarray(q.T.mean, float).sum(axis=0) @ V.sum(axis=1)) / total
+    if steps < EARLY or explained >= LEAST:
+        return None
+    return f"The components explain {100 * explained:.2g} % of the counts in X: the prior on V outweighs the data."
 
 
-def _advice(model: Any, X: Any) -> str:
-    """Return what to change, by the size of X and the strength of the prior."""
-    top = X.nanmax(axis=0).toarray() if scipy.sparse.issparse(X) else np.nanmax(np.nan_to_num(X), axis=0, initial=0)
-    if not top.any():
+def _dead(used: NDArray[np.bool_], enough: float) -> str | None:
+    """Return a sentence if most components are dead, and fewer live than are enough."""
+    live, rank = int(used.sum()), len(used)
+    if live >= LIVE * rank or live >= enough:
+        return None
+    return f"{rank - live} of {rank} components are dead: the dictionary explains little of X or nothing."
+
+
+def _advice(largest: float, remedy: str) -> str:
+    """Return what to change, by the size of X and the strength of the prior.
+
+    Args:
+        largest: entry of a sample.
+        remedy: for entries that are too small.
+    """
+    if not largest > 0:
         return "Check how X was read."
-    if float(np.mean(top)) < COUNTS:
-        return "X is read as counts and its entries are far below 1: pass counts= (the mean entry in counts, e.g. 128)."
+    if largest < COUNTS:
+        return f"X is read as counts and its entries are far below 1: {remedy}."
     return "Weaken the prior (smaller `large` and `small`, or prior='relative'), or ask for fewer components."
+
+
+def _top(X: Any) -> float:
+    """Return the mean over samples of the largest entry."""
+    top = X.nanmax(axis=0).toarray() if scipy.sparse.issparse(X) else np.nanmax(np.nan_to_num(X), axis=0, initial=0)
+    return float(np.mean(top))

@@ -156,10 +156,14 @@ def _fit_and_save(arguments: argparse.Namespace, npz: Path, checkpoint: Path) ->
 
 def _describe_fit(arguments: argparse.Namespace, npz: Path, data: Data, fit: Fit, seconds: float) -> int:
     """Print the table of a saved fit and draw its pictures; return the exit code."""
+    from ..classification.pointless import said_of_fit
+
     print(_table(data, fit, seconds))
     if not math.isfinite(fit.elbo[-1]):
         print(f"gsnmf: error: {fit.message} The saved factors are not usable.", file=sys.stderr)
         return 1
+    if found := said_of_fit(fit, data):
+        print(f"gsnmf: warning: {found}", file=sys.stderr)
     print(f"\n{fit.message}\nSaved in {npz} and {npz.with_suffix('.json').name}")
     if not (arguments.without_data or arguments.distributed):
         print(f"A page about it: gsnmf report {npz}")

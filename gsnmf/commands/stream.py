@@ -52,6 +52,7 @@ def check_stream(arguments: argparse.Namespace) -> None:
 
 def run_stream(arguments: argparse.Namespace, npz: Path) -> int:
     """Fit a stream and save it in `npz`, with checkpoints; return the exit code."""
+    from ..classification.pointless import said_of_stream
     from ..memory import plan_stream
     from ..model import Names
     from ..saving import save_fit
@@ -83,6 +84,8 @@ def run_stream(arguments: argparse.Namespace, npz: Path) -> int:
     if not fit.is_finite:
         print(f"gsnmf: error: {fit.message} The saved factors are not usable.", file=sys.stderr)
         return 1
+    if found := said_of_stream(fit, X):
+        print(f"gsnmf: warning: {found}", file=sys.stderr)
     print(f"\n{fit.message}\nSaved in {npz} and {npz.with_suffix('.json').name}; coefficients: gsnmf.inference.fold_in")
     return 0
 

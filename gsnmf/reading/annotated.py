@@ -69,7 +69,9 @@ def read_genes(adata: Any, layer: str | None, genes: NDArray[np.intp]) -> Any:
     if layer == "X" and "X" not in adata.layers:
         layer = None
     if layer is not None and layer not in adata.layers:
-        raise ValueError(f"expected layer to be 'X' or the name of a layer ({_listed(layers_of(adata))}); got {layer!r}")
+        raise ValueError(
+            f"expected layer to be 'X' or the name of a layer ({_listed(layers_of(adata))}); got {layer!r}"
+        )
     stored = adata.X if layer is None else adata.layers[layer]
     if stored is None:
         raise ValueError(f"expected counts in X, or layer= to name one of {_listed(layers_of(adata))}; got X=None")

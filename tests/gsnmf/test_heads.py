@@ -19,6 +19,7 @@ from gsnmf.classification.heads import EQUAL, Nearest, discriminants, fit_head, 
 from gsnmf.classification.multilabel import as_indicator
 from gsnmf.classification.representation import Represented, imputed
 from gsnmf.classification.restarts import Recipe
+from gsnmf.cli import main
 from gsnmf.inference.warning import DeadComponentsWarning
 from gsnmf.model import Gamma, Priors
 from gsnmf.reading.labels import labels_of
@@ -324,6 +325,41 @@ def test_a_pointless_fit_is_said_once(change, options, said):
     with pytest.warns(DeadComponentsWarning, match=said) as caught:
         GroupSparseNMF(**QUICK, predict_by="nearest", **options).fit(change(X), y)
     assert len([w for w in caught if issubclass(w.category, DeadComponentsWarning)]) == 1
+
+
+POINTLESS = {
+    "zeros": (0.0, [], "All entries of X are 0: nothing can be learned from them. Check how X was read."),
+    "small": (1e-3, [], "multiply X by a constant so that they are counts."),
+    "prior": (1.0, ["--prior", "paper", "--small", "1e5", "--large", "1e6"], "Weaken the prior"),
+    "good": (1.0, [], None),
+}
+
+
+@pytest.mark.parametrize("command", ["fit", "stream"])
+@pytest.mark.parametrize("case", POINTLESS)
+def test_a_command_says_that_its_fit_is_pointless(command, case, tmp_path, capsys):
+    """Once, on stderr; the exit code says only that the files are whole."""
+    X, _, y, _ = small_problem()
+    factor, options, said = POINTLESS[case]
+    np.save(tmp_path / "x.npy", factor * X.T)
+    (tmp_path / "y.txt").write_text("\n".join(f"class {c}" for c in y))
+    words = ["fit", tmp_path / "x.npy", "--labels", tmp_path / "y.txt", "--out", tmp_path / "o", "--per-group", 2]
+    words += ["--stream", "--passes", 8] if command == "stream" else ["--max-steps", 40]
+    assert main([str(word) for word in [*words, *options]]) == 0
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("gsnmf: warning:")]
+    assert len(lines) == (said is not None)
+    assert said is None or said in lines[0]
+
+
+@pytest.mark.parametrize(("factor", "said"), [(0.0, "All entries of X are 0"), (1e-3, "multiply X"), (1.0, None)])
+def test_a_pointless_first_batch_is_said(factor, said):
+    X, _, y, _ = small_problem()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        GroupSparseNMF(**QUICK, predict_by="model").partial_fit(factor * X, y)
+    found = [str(w.message) for w in caught if issubclass(w.category, DeadComponentsWarning)]
+    assert len(found) == (said is not None)
+    assert said is None or said in found[0]
 
 
 @pytest.mark.parametrize("hidden", [False, True])
