@@ -57,8 +57,6 @@ def run_stream(arguments: argparse.Namespace, npz: Path) -> int:
     from ..saving import save_fit
     from ..streams import sampled_priors
 
-    if not (arguments.resume or arguments.force):
-        check_interrupted(npz)
     matrix, groups, levels = _open(arguments)
     X, features = matrix.X, matrix.feature_names
     start = _saved_stream(npz) if arguments.resume else None
@@ -122,7 +120,7 @@ def check_interrupted(npz: Path) -> None:
     except (OSError, ValueError):  # there is none, or none that could be resumed
         return
     if saved.fit.stream is not None and saved.seconds is None:
-        remedy = "--resume resumes it, --force replaces it"
+        remedy = "--stream --resume resumes it, --force replaces it"
         raise ValueError(
             f"expected no unfinished stream in --out; got one in {npz}, or one saved without its duration ({remedy})"
         )

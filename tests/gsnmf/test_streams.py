@@ -175,9 +175,10 @@ def test_an_interrupted_stream_is_not_replaced(cells, tmp_path, capsys, monkeypa
         patch.setattr(stream, "_run", lambda *given: (run(*given)[0], True))  # as if Ctrl-C had come
         assert main(options) == 130
     before = out.read_bytes()
-    assert main(options) == 2
-    assert "--resume resumes it, --force replaces it" in capsys.readouterr().err
-    assert out.read_bytes() == before
+    for words in (options, ["fit", str(cells), "--rank", "1", "--max-steps", "2", "--out", str(out)]):  # and no stream
+        assert main(words) == 2
+        assert "--stream --resume resumes it, --force replaces it" in capsys.readouterr().err
+        assert out.read_bytes() == before
     assert main([*options, "--force"]) == 0
     assert main([*options, "--resume"]) == 0
 
