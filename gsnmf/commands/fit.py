@@ -23,7 +23,7 @@ from .options import (
 )
 from .outputs import add_force, check_outputs
 from .processes import Agreement, add_distributed, check_distributed, in_processes, read_own_part
-from .stream import add_stream, check_stream, run_stream
+from .stream import add_stream, check_interrupted, check_stream, run_stream
 
 if TYPE_CHECKING:
     from ..checkpoints import Checkpoint
@@ -108,6 +108,8 @@ def _fit(arguments: argparse.Namespace) -> int:
     check_stream(arguments)
     if arguments.stream and arguments.distributed:
         raise ValueError("expected --stream or --distributed; got both")
+    if not (arguments.resume or arguments.force):
+        check_interrupted(npz)
     if arguments.stream:
         return run_stream(arguments, npz)
     if arguments.plots is not None:

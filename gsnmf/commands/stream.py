@@ -56,17 +56,11 @@ def run_stream(arguments: argparse.Namespace, npz: Path) -> int:
     from ..memory import plan_stream
     from ..model import Names
     from ..saving import save_fit
-    from ..streams import sampled_priors
 
-    if not (arguments.resume or arguments.force):
-        check_interrupted(npz)
     matrix, groups, levels = _open(arguments)
     X, features = matrix.X, matrix.feature_names
     start = _saved_stream(npz) if arguments.resume else None
-    options = given(arguments, *PRIOR_OPTIONS)
-    if start is None:
-        plan_stream(X, None, asked_components(arguments, len(levels)), arguments.batch_size).check()
-    priors: Any = sampled_priors(X, groups, rank=arguments.rank, **options) if start is None else start.priors
+    priors = _priors(arguments, X, groups, len(levels), start)
     names = Names(range(X.shape[0]) if features is None else features, [], levels)
     describe(arguments, matrix, arguments.file)
     announce(arguments)
@@ -116,6 +110,36 @@ def _saved_stream(npz: Path) -> Fit:
     return fit
 
 
+def _priors(arguments: argparse.Namespace, X: Any, groups: Any, num_groups: int, start: Fit | None) -> Any:
+    """Return the priors of the options; of a stream that is resumed, its own, which given options must agree with."""
+    from ..inference.results import rank_of
+    from ..memory import plan_stream
+    from ..streams import sampled_priors
+
+    options, saved = given(arguments, *PRIOR_OPTIONS), None if start is None else rank_of(start.posterior)
+    if saved is not None and arguments.rank not in (None, saved):
+        raise ValueError(f"expected --rank {saved}, as of the stream that is resumed; got --rank {arguments.rank}")
+    if start is not None and not options:
+        return start.priors
+    plan_stream(X, None, asked_components(arguments, num_groups), arguments.batch_size).check()
+    priors = sampled_priors(X, groups, rank=arguments.rank, **options)
+    if start is not None and not _same(priors, start.priors):
+        names = ", ".join(f"--{name.replace('_', '-')} {value}" for name, value in options.items())
+        raise ValueError(f"expected the priors of the stream that is resumed; got others with {names}")
+    return priors if start is None else start.priors
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Return whether priors have the same numbers, up to single precision."""
+    import jax
+    import numpy as np
+
+    ours, theirs = (jax.tree.leaves(priors) for priors in (one, other))
+    return len(ours) == len(theirs) and all(
+        np.shape(a) == np.shape(b) and np.allclose(a, b, rtol=1e-6, atol=0) for a, b in zip(ours, theirs, strict=True)
+    )
+
+
 def check_interrupted(npz: Path) -> None:
     """Raise before an interrupted stream is replaced: one that was saved without its duration."""
     from ..saving import load_fit
@@ -125,7 +149,7 @@ def check_interrupted(npz: Path) -> None:
     except (OSError, ValueError):  # there is none, or none that could be resumed
         return
     if saved.fit.stream is not None and saved.seconds is None:
-        remedy = "--resume resumes it, --force replaces it"
+        remedy = "--stream --resume resumes it, --force replaces it"
         raise ValueError(
             f"expected no unfinished stream in --out; got one in {npz}, or one saved without its duration ({remedy})"
         )

@@ -175,11 +175,41 @@ def test_an_interrupted_stream_is_not_replaced(cells, tmp_path, capsys, monkeypa
         patch.setattr(stream, "_run", lambda *given: (run(*given)[0], True))  # as if Ctrl-C had come
         assert main(options) == 130
     before = out.read_bytes()
-    assert main(options) == 2
-    assert "--resume resumes it, --force replaces it" in capsys.readouterr().err
-    assert out.read_bytes() == before
+    for words in (options, ["fit", str(cells), "--rank", "1", "--max-steps", "2", "--out", str(out)]):  # and no stream
+        assert main(words) == 2
+        assert "--stream --resume resumes it, --force replaces it" in capsys.readouterr().err
+        assert out.read_bytes() == before
     assert main([*options, "--force"]) == 0
     assert main([*options, "--resume"]) == 0
+
+
+@pytest.mark.parametrize("passes", ["1", "2"])  # without passes that are left, and with one
+def test_a_stream_is_not_resumed_with_other_priors(cells, tmp_path, capsys, passes):
+    options = ["fit", str(cells), "--stream", "--batch-size", "40", "--out", str(tmp_path / "o.npz")]
+    priors = ["--a-t", "2", "--b-t", "5"]
+    assert main([*options, "--rank", "2", *priors, "--passes", "1"]) == 0
+    before = (tmp_path / "o.npz").read_bytes()
+    resumed = "of the stream that is resumed; got"
+    for words, said in (
+        (["--rank", "2", "--a-t", "30", "--b-t", "0.5"], f"the priors {resumed} others with --a-t 30.0, --b-t 0.5"),
+        (["--rank", "2", "--a-t", "2"], f"the priors {resumed} others with --a-t 2.0"),
+        (["--rank", "3"], f"--rank 2, as {resumed} --rank 3"),
+        (["--rank", "3", *priors], f"--rank 2, as {resumed} --rank 3"),
+    ):
+        capsys.readouterr()
+        assert main([*options, "--resume", "--passes", passes, *words]) == 2
+        assert capsys.readouterr().err.splitlines()[-1] == f"gsnmf: error: expected {said}"
+        assert (tmp_path / "o.npz").read_bytes() == before
+    assert main([*options, "--resume", "--passes", passes, "--rank", "2", *priors]) == 0
+
+
+def test_labelled_streams_are_not_resumed_with_other_priors(cells, tmp_path, capsys):
+    options = ["fit", str(cells), "--stream", "--labels", "number", "--batch-size", "40", "--out", str(tmp_path / "o")]
+    assert main([*options, "--per-group", "1", "--passes", "1"]) == 0
+    for words in (["--per-group", "2"], ["--small", "0.005"], ["--common", "1"]):
+        assert main([*options, "--resume", *words]) == 2
+        assert "expected the priors of the stream that is resumed; got others" in capsys.readouterr().err
+    assert main([*options, "--resume", "--passes", "2"]) == 0  # its own
 
 
 def test_a_stream_of_values_that_are_not_counts_says_so(cells, tmp_path, capsys):
