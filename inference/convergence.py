@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from ..model.data import Data
-from ..model.priors import Priors
+from ..model.priors import Priors, canonical
 from ..model.types import Array
 from .components import warn_of_dead
 from .hyper import Learn, learned_priors
@@ -44,13 +44,30 @@ def find_fall(elbo: np.ndarray, itemsize: int) -> int | None:
 
 def _explain(fall: int, elbo: np.ndarray, dtype: Any, priors: Priors) -> str:
     """Return a sentence about a fall of the bound, with its probable cause."""
-    largest = max(float(np.max(np.abs(np.asarray(leaf, float)))) for leaf in jax.tree.leaves(priors))
-    cure = "use double precision (jax_enable_x64), or smaller ones" if dtype.itemsize < 8 else "use smaller ones"
     share = (elbo[fall - 1] - elbo[fall]) / abs(elbo[fall])
     return (
         f"The bound fell by {share:.1e} of itself in sweep {fall + 1}, more than rounding explains: {dtype.name} "
-        f"cannot hold its terms, with hyperparameters up to {largest:.1e}; {cure}."
+        f"cannot hold its terms, with {_extreme(dtype, canonical(priors))}."
     )
+
+
+def _extreme(dtype: Any, priors: Priors) -> str:
+    """Return the hyperparameters that are probably too extreme, and what to do.
+
+    E[log x] falls to −1/a at a small shape a. If it does so in T and in V, exp E[log T] exp E[log V] is 0, where sweeps
+    have a floor (see `observed.dense.allocate`). Otherwise terms are too large, such as a log a of a large a.
+    """
+    double = "use double precision (jax_enable_x64), or " if dtype.itemsize < 8 else ""
+    shapes = [float(np.min(x)) for x in (priors.dictionary.a, priors.coefficients.shape)]
+    if 2 / max(shapes) > -np.log(np.finfo(dtype).tiny ** (2 / 3)):
+        return (
+            f"shapes of both T and V down to {max(shapes):.1e}: exp E[log T] exp E[log V] is 0; {double}use larger ones"
+        )
+    sizes = [np.abs(np.asarray(leaf, float)) for leaf in jax.tree.leaves(priors)]
+    smallest, largest = float(min(x.min() for x in sizes)), float(max(x.max() for x in sizes))
+    if smallest * largest < 1:
+        return f"hyperparameters down to {smallest:.1e}; {double}use larger ones"
+    return f"hyperparameters up to {largest:.1e}; {double}use smaller ones"
 
 
 def as_fit(state: State, elbos: list[np.ndarray], now: Array, stop: bool, schedule: Schedule) -> Fit:

@@ -90,15 +90,20 @@ def as_problem(data: Data | Problem, priors: Priors | None = None, rank: int | N
     return Problem(data, priors, rank)
 
 
-def _prepare(data: Data, priors: Priors, rank: int | None) -> tuple[Data, Priors, int]:
-    require_own_threads()
-    if not isinstance(data, Data):
-        raise ValueError(f"expected Data, as made by as_data(X, groups); got {type(data).__name__}")
+def require_representable(data: Data) -> None:
+    """Raise if X has entries that are infinite at the precision JAX is set to."""
     largest, size = float(np.finfo(jnp.result_type(float)).max), jnp.result_type(float).itemsize
     if not is_traced(data.X) and data.X.dtype.itemsize > size and data.matrix.largest() > largest:
         raise ValueError(
             f"expected X below {largest:.1e}, the largest number at this precision; got {data.matrix.largest()}"
         )
+
+
+def _prepare(data: Data, priors: Priors, rank: int | None) -> tuple[Data, Priors, int]:
+    require_own_threads()
+    if not isinstance(data, Data):
+        raise ValueError(f"expected Data, as made by as_data(X, groups); got {type(data).__name__}")
+    require_representable(data)
     priors = canonical(priors)
     # Lists are pytrees to JAX; here they are matrices.
     priors = jax.tree.map(lambda x: np.asarray(x) if isinstance(x, list) else x, priors, is_leaf=_is_whole)

@@ -99,6 +99,9 @@ class SampleReader:
         """Return samples × features as features × samples in the unit of the fit; a sparse matrix, in columns."""
         if scipy.sparse.issparse(matrix):
             matrix = scipy.sparse.csr_array(matrix)
+            if not matrix.has_canonical_format:  # SciPy would sum duplicates in the user's own arrays
+                matrix = matrix.copy()
+                matrix.sum_duplicates()
         return matrix.T if self.unit_ == 1 and scipy.sparse.issparse(matrix) else matrix.T * self.unit_
 
     def _name_seeds(self) -> NamedSets | None:

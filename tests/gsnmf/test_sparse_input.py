@@ -142,3 +142,15 @@ def test_draws_are_exported_without_what_needs_a_dense_matrix():
             ValueError, match="expected a dense array, as to_arviz with a log_likelihood or posterior_p"
         ):
             to_arviz(fit, data, num_samples=5, **asked)
+
+
+def test_the_estimator_leaves_duplicates_in_its_input_alone():
+    once = scipy.sparse.csr_array(X.T)
+    numbers = np.repeat(once.data / 2, 2), np.repeat(once.indices, 2), 2 * once.indptr
+    given = scipy.sparse.csr_array(tuple(x.copy() for x in numbers), shape=once.shape)
+    model = nearest_neighbour().fit(given, GROUPS)
+    np.testing.assert_allclose(model.transform(given), model.transform(once))
+    np.testing.assert_allclose(model.predict_proba(given), model.predict_proba(once))
+    assert model.score(given, GROUPS) == np.mean(model.predict(given) == GROUPS)
+    for now, before in zip((given.data, given.indices, given.indptr), numbers, strict=True):
+        np.testing.assert_array_equal(now, before)

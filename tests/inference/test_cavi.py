@@ -10,6 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from gsnmf.inference import cavi
 from gsnmf.inference.bound import prior_terms
+from gsnmf.inference.convergence import _explain
 from gsnmf.inference.engine import advance
 from gsnmf.inference.moments import Moments
 from gsnmf.inference.observations import observe
@@ -273,6 +274,27 @@ def test_a_bound_that_falls_by_more_than_rounding_is_named_with_its_cause():
     assert (np.diff(fit.elbo) < 0).any()
     exact = cavi.run(data, large, key=jax.random.key(0), max_steps=40, **PLAIN)  # in double precision
     assert exact.message == "All 40 sweeps were made."
+
+
+def test_shapes_too_small_for_both_factors_are_named_as_the_cause_of_a_fall():
+    data, _ = problem(7)
+    small = Priors(Gamma(1e-6, 1e-6), Gamma(1e-6, 1.0))
+    said = r"float64 cannot hold its terms, with shapes of both T and V down to 1.0e-06: .* is 0; use larger ones\."
+    with pytest.warns(ConvergenceWarning, match=said):
+        cavi.run(as_data(data.X * 1e-6), small, key=jax.random.key(0), rank=4, max_steps=40, tol=None)
+
+
+@pytest.mark.parametrize(
+    ("T", "V", "said"),
+    [
+        (Gamma(1e8, 1.0), GroupSparse(Gamma(1e-6, 1.0)), "hyperparameters up to 1.0e+08; use smaller ones"),
+        (Gamma(1.0, 1e-6), GroupSparse(Gamma(1.0, 1.0)), "hyperparameters down to 1.0e-06; use larger ones"),
+        (Gamma(1e-6, 1.0), Gamma(0.1, 1e3), "hyperparameters down to 1.0e-06; use larger ones"),
+    ],
+)
+def test_the_hyperparameters_farthest_from_1_are_named(T, V, said):
+    elbo = np.array([-3.0, -2.0, -2.5])
+    assert _explain(2, elbo, np.dtype(float), Priors(T, V)).endswith(f"with {said}.")
 
 
 def test_going_on_from_a_fit_equals_not_stopping():

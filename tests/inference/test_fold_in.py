@@ -193,3 +193,15 @@ def test_wrong_input():
 def test_data_are_taken_as_well_as_a_matrix():
     data, priors, q = learned()
     np.testing.assert_array_equal(fold_in(q, data, priors).bound, fold_in(q, data.X, priors).bound)
+
+
+def test_samples_too_large_for_the_precision_are_refused():
+    """Their entries, or only the sums of x log x: both would give NaN."""
+    _, priors, q = learned()
+    X = np.ones((6, 1))
+    with jax.enable_x64(False):
+        with pytest.raises(ValueError, match=r"expected X below 3.4e\+38, the largest number .*; got 1e\+39"):
+            fold_in(q, 1e39 * X, priors)
+        with pytest.raises(ValueError, match=r"x log x below 3.4e\+38, .*; got entries up to 1.0e\+37, which are too"):
+            fold_in(q, 1e37 * X, priors)
+        assert np.isfinite(fold_in(q, 1e30 * X, priors).bound).all()

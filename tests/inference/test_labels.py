@@ -10,9 +10,9 @@ from conftest import problem
 from jax.scipy.special import digamma, gammaln
 from test_cavi import PLAIN, slow
 
-from gsnmf.inference import cavi, in_use
+from gsnmf.inference import cavi, fold_in, in_use
 from gsnmf.inference.components import without
-from gsnmf.inference.labels import FORMS
+from gsnmf.inference.labels import FORMS, warm_start
 from gsnmf.inference.observations import observe
 from gsnmf.inference.posterior import Posterior
 from gsnmf.model import Dirichlet, Gamma, GroupSparse, Priors, as_data, label_driven
@@ -307,6 +307,22 @@ def test_components_are_left_out_of_every_candidate():
     posterior, fewer = without(fit.posterior, priors, np.array([True, False]))
     assert posterior.labels.V.a.shape == (3, 1, 3)
     assert np.isfinite(cavi.bound(posterior, data, fewer))
+
+
+def test_a_warm_start_repeats_labelled_samples_until_they_are_as_many_as_all():
+    data = as_data(np.arange(24.0).reshape(2, 12), [0, 1, 2] + [None] * 9)
+    alone = warm_start.labelled(data)
+    np.testing.assert_array_equal(alone.X, np.tile(data.X[:, :3], 4))
+    assert alone.known.all()
+
+
+def test_a_warm_start_believes_in_labels_by_their_prior_and_evidence():
+    data, priors = partly(4, label_prior=PRIORS["weights"]), small_priors(4)
+    fit = cavi.run(warm_start.labelled(data), priors, key=jax.random.key(0), max_steps=5, tol=None)
+    begun = warm_start.joined(Problem(data, priors), fit)
+    bound = np.asarray(fold_in(fit, data.X[:, 3:6], max_steps=100, tol=1e-5).bound)
+    expected = scipy.special.softmax(np.log([1 / 6, 2 / 6, 3 / 6]) + bound, axis=1)
+    np.testing.assert_allclose(np.asarray(begun.z)[3:6], expected, rtol=1e-9)
 
 
 BAD_LABELLING = {
