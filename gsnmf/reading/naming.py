@@ -7,9 +7,10 @@ refused). A cell is a number, missing (see `words.MISSING`), or text.
                 first row is a cell shorter than all others, as R writes it, and the first column is text or 1, 2, …
     first row   names the samples if its cells, without the first, are text; is data if they are numbers or missing
     column      the first one names the features if its cells below the header are text; is data if they are not
-    refused     text and numbers in one row or column; whole numbers that look like names (1, 2, 3, …); text that
-                looks like numbers (10%, <5, TRUE, "1,234")
-    left out    last columns without any content, which commas at the ends of lines make
+    refused     text and numbers in one row or column; whole numbers that look like names (1, 2, 3, …; years, equal
+                steps, or numbers larger than all others, before names of features); text that looks like numbers (10%,
+                <5, TRUE, "1,234")
+    left out    last columns without any content, which commas at the ends of lines make; last rows of commas only
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ LIKE_NUMBERS = re.compile(  # 1,234 and 1.234,5 and 1'234, with signs, currencie
     (\d[\d,'\s]*\.?\d* | \.\d+ | \d{1,3}(\.\d{3})+(,\d*)?)([ed][+-]?\d+)?\s*%?\s*['"]?\s* | \s*(true|false)\s*""",
     re.VERBOSE | re.IGNORECASE | re.ASCII,
 )
+YEARS = 1800, 2100  # whole numbers that are years, if all of a row are
 FEW = 3  # numbers in sequence that look like names; fewer may be counts
 
 
@@ -52,16 +54,20 @@ class Named(NamedTuple):
     short: bool = False
 
 
-def describe_names(named: Named, empty: int = 0) -> str:
-    """Return where names come from, and how many empty columns were left out, in words."""
+def describe_names(named: Named, columns: int = 0, rows: int = 0) -> str:
+    """Return where names come from, and how many empty columns and rows were left out, in words."""
     said = {
         (True, True): "names of features from the first column, of samples from the first row",
         (False, True): "names of features from the first column, no names of samples",
         (True, False): "names of samples from the first row, no names of features",
         (False, False): "no names",
     }[named.row, named.column]
-    left = "an empty last column" if empty == 1 else f"{empty} empty last columns"
-    return f"{said}; {left} left out" if empty else said
+    empty = [
+        f"an empty last {word}" if n == 1 else f"{n} empty last {word}s"
+        for n, word in ((columns, "column"), (rows, "row"))
+        if n
+    ]
+    return f"{said}; {' and '.join(empty)} left out" if empty else said
 
 
 def find_names(path: Path, cells: list[list[str]], header: bool | None, index: bool | None) -> Named:
@@ -79,6 +85,7 @@ def find_names(path: Path, cells: list[list[str]], header: bool | None, index: b
     if wide and header is None and index is None and is_corner(head):
         _check_empty_corner(path, cells)
         return Named(True, True)
+    undecided = header is None
     if header is None:
         header = is_names(path, head[1:] if wide else head, "row", "header")
         if not header and all(map(is_value, head)):
@@ -91,7 +98,22 @@ def find_names(path: Path, cells: list[list[str]], header: bool | None, index: b
         index = wide and is_names(path, column, "column", "index", rest)
         if header and not index and wide:
             is_names(path, head, "row", "header")  # its first cell belongs to it as well
+    if undecided and index and not header:
+        _check_row_of_numbers(path, cells)
     return Named(header, index)
+
+
+def _check_row_of_numbers(path: Path, cells: list[list[str]]) -> None:
+    """Raise if the numbers of the first row, before names of features, may name samples: years, codes, equal steps."""
+    head = [as_float(cell) for cell in cells[0][1:]]
+    others = [as_float(cell) for row in cells[1:] for cell in row[1:]]
+    if not others or not _are_whole(head):
+        return
+    steps = set(np.diff(head))
+    even = len(head) >= FEW and len(steps) == 1 and steps != {0.0}
+    years = len(head) > 1 and len(set(head)) == len(head) and _are_years(head) and not _are_years(others)
+    if even or years or _look_like_names(head, others):
+        raise _either(path, cells[0][1:], "row", "header")
 
 
 def _below_short_header(path: Path, cells: list[list[str]], header: bool | None, index: bool | None) -> Named:
@@ -152,11 +174,16 @@ def is_names(path: Path, line: Sequence[str], what: str, option: str, others: Se
             "and cells that are NA are missing"
         )
     if not texts and _look_like_names([as_float(cell) for cell in line], others):
-        said = f"{', '.join(cell.strip() for cell in line[:3])}, …"
-        raise ValueError(
-            f"expected the first {what} of {path} to be data or names; got {said}, which may be either: {settle}"
-        )
+        raise _either(path, line, what, option)
     return bool(texts)
+
+
+def _either(path: Path, line: Sequence[str], what: str, option: str) -> ValueError:
+    said = ", ".join(cell.strip() for cell in line[:FEW])
+    return ValueError(
+        f"expected the first {what} of {path} to be data or names; got {said}, …, which may be either: --{option} "
+        f"yes|no settles it ({option}= in read_matrix)"
+    )
 
 
 def _look_like_names(values: Sequence[float], others: Sequence[float]) -> bool:
@@ -165,6 +192,10 @@ def _look_like_names(values: Sequence[float], others: Sequence[float]) -> bool:
         return False
     larger = len(others) > 0 and len(set(values)) == len(values) and min(values) > np.nanmax([0.0, *others])
     return larger or _are_consecutive(values)
+
+
+def _are_years(values: Sequence[float]) -> bool:
+    return all(YEARS[0] <= value <= YEARS[1] for value in values)
 
 
 def _are_whole(values: Sequence[float]) -> bool:

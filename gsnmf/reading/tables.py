@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,8 @@ from numpy.typing import NDArray
 from .matrix import NamedMatrix
 from .naming import describe_names, find_names
 from .words import is_missing, is_value
+
+BEFORE_COMMA = re.compile(r".*;\s*[+-]?\d+", re.DOTALL)  # of a number with a decimal comma, after a semicolon
 
 
 def read_table(path: Path, *, header: bool | None = None, index: bool | None = None) -> NamedMatrix:
@@ -22,7 +25,7 @@ def read_table(path: Path, *, header: bool | None = None, index: bool | None = N
         header: whether the first row names the samples; None for the rule.
         index: whether the first column names the features; None for the rule.
     """
-    cells, empty = read_cells(path)
+    cells, columns, rows = read_cells(path)
     named = find_names(path, cells, header, index)
     head = cells[0] if named.row else []
     body = cells[1:] if named.row else cells
@@ -33,11 +36,11 @@ def read_table(path: Path, *, header: bool | None = None, index: bool | None = N
     X = _numbers(path, body, int(named.row), int(named.column))
     features = [row[0].strip() for row in body] if named.column else None
     samples = [cell.strip() for cell in head[int(named.column and not named.short) :]] if named.row else None
-    return NamedMatrix(X, features, samples, describe_names(named, empty))
+    return NamedMatrix(X, features, samples, describe_names(named, columns, rows))
 
 
-def read_cells(path: Path) -> tuple[list[list[str]], int]:
-    """Read the cells of a .csv or .tsv as text, rows of equal lengths; say how many empty last columns were left out.
+def read_cells(path: Path) -> tuple[list[list[str]], int, int]:
+    """Read the cells of a .csv or .tsv as text, rows of equal lengths; and numbers of empty last columns and rows.
 
     Empty lines are skipped. The first row alone may be a cell shorter than all others.
     """
@@ -48,13 +51,16 @@ def read_cells(path: Path) -> tuple[list[list[str]], int]:
         raise ValueError(f"expected rows of values in {path}; got {error}") from None
     if not rows:
         raise ValueError(f"expected rows of values in {path}; got an empty file")
+    rows, bare = _without_empty_rows(rows)
     rows, empty = _without_empty_columns(rows)
+    if delimiter == ",":
+        _check_decimal_commas(path, rows)
     short = len(rows) > 1 and len(rows[1]) == len(rows[0]) + 1 and not any(map(is_value, rows[0]))
     width = len(rows[0]) + short
     for number, row in enumerate(rows[short:], 1 + short):
         if len(row) != width:
             raise ValueError(f"expected {width} columns in every row of {path}; got {len(row)} in row {number}")
-    return rows, empty
+    return rows, empty, bare
 
 
 def read_text(path: Path) -> str:
@@ -63,6 +69,24 @@ def read_text(path: Path) -> str:
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(f"expected {path} to be text in UTF-8; got {error}") from None
+
+
+def _without_empty_rows(rows: list[list[str]]) -> tuple[list[list[str]], int]:
+    """Remove last rows of several cells that are all empty, as spreadsheets leave them; say how many."""
+    kept = len(rows)
+    while kept > 1 and len(rows[kept - 1]) > 1 and not any(cell.strip() for cell in rows[kept - 1]):
+        kept -= 1
+    return rows[:kept], len(rows) - kept
+
+
+def _check_decimal_commas(path: Path, rows: list[list[str]]) -> None:
+    """Raise if commas are within numbers, and semicolons between them: g1;1,5 would be 5 for a feature g1;1."""
+    below = rows[1:] or rows
+    if all(len(row) == 2 and BEFORE_COMMA.fullmatch(row[0]) and row[1].strip().isdigit() for row in below):
+        raise ValueError(
+            f"expected commas between columns and decimal points in {path}; got {','.join(below[0])!r}, as with "
+            "semicolons and decimal commas"
+        )
 
 
 def _without_empty_columns(rows: list[list[str]]) -> tuple[list[list[str]], int]:

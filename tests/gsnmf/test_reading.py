@@ -221,10 +221,16 @@ BOTH = "names of features from the first column, of samples from the first row"
 SAMPLES = "names of samples from the first row, no names of features"
 TABLE = [
     ("gene_id,a,b\n11,1,2\n12,3,4\n", BOTH, [[1, 2], [3, 4]]),
+    ("Geneid,a,b\n672,900,2\n1,3,4\n", BOTH, [[900, 2], [3, 4]]),
+    ("GeneID,a,b\n672,900,2\n1,3,4\n", BOTH, [[900, 2], [3, 4]]),
+    ("Identifier,a,b\n672,900,2\n1,3,4\n", BOTH, [[900, 2], [3, 4]]),
+    ("itemA,itemB\n1,2\n3,4\n", SAMPLES, [[1, 2], [3, 4]]),
     ("Unnamed: 0,a,b\n0,1,2\n1,3,4\n", BOTH, [[1, 2], [3, 4]]),
     ("a,b\nx,1,2\ny,3,4\n", BOTH, [[1, 2], [3, 4]]),  # as R writes it
     ("probe_1,probe_2\n1,2\n3,4\n", SAMPLES, [[1, 2], [3, 4]]),
     ("1,2,\n3,4,\n", "no names; an empty last column left out", [[1, 2], [3, 4]]),
+    ("gene,a,b\nx,1,2\ny,3,4\n,,\n", f"{BOTH}; an empty last row left out", [[1, 2], [3, 4]]),
+    ("1,2,\n3,4,\n,,\n,,\n", "no names; an empty last column and 2 empty last rows left out", [[1, 2], [3, 4]]),
     ("a,b,\n1,2,\n3,4,\n", f"{SAMPLES}; an empty last column left out", [[1, 2], [3, 4]]),
     ("a,b\n1,2,\n3,4,\n", f"{SAMPLES}; an empty last column left out", [[1, 2], [3, 4]]),
     ("gene,a,b\nx,1,2,\ny,3,4,\n", f"{BOTH}; an empty last column left out", [[1, 2], [3, 4]]),
