@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -98,7 +99,9 @@ def _from_folder(folder: Path, index: int, number: int, key: str | None) -> OwnS
     if len(files) < number:
         raise ValueError(f"expected at least {number} files of samples in {folder}, one a process; got {len(files)}")
     start, end = bounds_of_part(len(files), index, number)
-    widths = [_width(file, key) for file in files]
+    outlines = [_outline(file, key) for file in files]
+    _check_features(folder, files, [features for _, features in outlines])
+    widths = [width for width, _ in outlines]
     pieces = [read_part(file, 0, 1, key).matrix for file in files[start:end]]
     heights = {piece.X.shape[0] for piece in pieces}
     if len(heights) > 1:
@@ -112,12 +115,33 @@ def _from_folder(folder: Path, index: int, number: int, key: str | None) -> OwnS
     return OwnSamples(NamedMatrix(X, pieces[0].feature_names, named, pieces[0].how), sum(widths[:start]), sum(widths))
 
 
-def _width(path: Path, key: str | None) -> int:
-    """Return the number of samples in a file, from its header if that tells."""
+def _outline(path: Path, key: str | None) -> tuple[int, list[str] | None]:
+    """Return the number of samples in a file and the names of its features, without its entries if that is possible."""
+    if path.suffix.lower() in LAZY[1:]:
+        opened = open_named(path, key)
+        return int(opened.X.shape[1]), opened.feature_names
     header = read_header(path, key)
-    if header is not None and len(header.shape) == 2:
-        return int(header.shape[1])
-    return int(read_matrix(path, key=key).X.shape[1])
+    if header is not None and len(header.shape) == 2:  # of formats without names
+        return int(header.shape[1]), None
+    whole = read_matrix(path, key=key)
+    return int(whole.X.shape[1]), whole.feature_names
+
+
+def _check_features(folder: Path, files: Sequence[Path], features: Sequence[list[str] | None]) -> None:
+    """Raise if files name different features, or the same in another order; files without names are not compared."""
+    named = [(file, names) for file, names in zip(files, features, strict=True) if names is not None]
+    for file, names in named[1:]:
+        first, expected = named[0]
+        for n, (one, other) in enumerate(zip_longest(expected, names), 1):
+            if one != other:
+                raise ValueError(
+                    f"expected the same features in the same order in all files of {folder}; got {_shown(other)} in "
+                    f"{file.name} as feature {n}, which is {_shown(one)} in {first.name}"
+                )
+
+
+def _shown(name: str | None) -> str:
+    return "none" if name is None else repr(name)
 
 
 def _opened(path: Path, key: str | None) -> NamedMatrix | None:

@@ -31,7 +31,10 @@ def add_reading(parser: argparse.ArgumentParser) -> None:
     """Add the options that say how a matrix is read."""
     group = parser.add_argument_group("how FILE is read")
     group.add_argument("--key", metavar="NAME", help="matrix in an .h5ad, .h5 or .zarr, as layers/counts (default: X)")
-    for name, what in (("header", "row of a .csv or .tsv names samples"), ("index", "column names features")):
+    for name, what in (
+        ("header", "row of a .csv or .tsv names samples"),
+        ("index", "column of a .csv, .tsv or .parquet names features"),
+    ):
         said = f"whether the first {what} (default: by its cells, refused in case of doubt)"
         group.add_argument(f"--{name}", type=yes_or_no, metavar="yes|no", help=said)
     group.add_argument("--text", metavar="COLUMN", help="count the terms of this column of a .csv, .tsv or .parquet")

@@ -19,7 +19,8 @@ from .labels import SUFFIXES as LABEL_SUFFIXES
 from .labels import read_labels
 from .market import read_market
 from .matrix import NamedMatrix, PathLike, as_path
-from .tables import read_parquet, read_table
+from .parquet import read_parquet
+from .tables import read_table
 from .tenx import is_tenx_folder, read_tenx_folder
 from .text import read_documents
 
@@ -41,7 +42,7 @@ READERS = {
     ".tsv": TABLE,
     ".mtx": Reader(read_market),
     ".mtx.gz": Reader(read_market),
-    ".parquet": Reader(read_parquet),
+    ".parquet": Reader(read_parquet, ("index",)),
     **{suffix: Reader(read_hdf5, ("key",)) for suffix in HDF5},
 }
 DOCUMENTS = Reader(read_documents, ("column", "min_df", "max_features", "stop_words"))
@@ -49,7 +50,7 @@ WITH_TEXT = (".csv", ".tsv", ".parquet")
 NEEDED = {
     "key": "HDF5 and zarr",
     "header": ".csv and .tsv",
-    "index": ".csv and .tsv",
+    "index": ".csv, .tsv and .parquet",
     **dict.fromkeys(("min_df", "max_features", "stop_words"), "documents (text=)"),
 }
 
@@ -75,7 +76,7 @@ def read_matrix(
         path: a file, or a folder of 10x or zarr.
         key: the place of the matrix in HDF5 or zarr, such as "layers/counts"; "X" by default, or the only matrix.
         header: whether the first row of a .csv or .tsv names the samples; None for the rule in docs/files.md.
-        index: whether its first column names the features.
+        index: whether its first column, or that of a .parquet, names the features.
         text: the column with the text of documents, one per row of a .csv, .tsv or .parquet, whose terms are counted.
         min_df: with text, documents that a term must occur in; 2 by default.
         max_features: with text, the most frequent terms that are kept; all by default.

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from .labels import labels_of
 from .matrix import NamedMatrix, number
-from .tables import read_frame
+from .parquet import read_frame
 
 MIN_DF = 2  # documents that a term must occur in
 STOP_WORDS = ("english", "none")

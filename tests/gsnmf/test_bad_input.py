@@ -28,6 +28,10 @@ X = "1,2,0\n3,4,5\n6,0,8\n"
 MARKET = "%%MatrixMarket matrix coordinate integer general\n"
 HEADER = "--header yes|no settles it (header= in read_matrix), and cells that are NA are missing"
 INDEX = "--index yes|no settles it (index= in read_matrix), and cells that are NA are missing"
+YEARS = "which may be either: --header yes|no settles it (header= in read_matrix)"
+SEMICOLONS = (
+    "expected commas between columns and decimal points in {f}/x.csv; got '%s', as with semicolons and decimal commas"
+)
 OTHERS = "which exists and was not written by gsnmf (--force replaces it)"
 OWN = f"expected a new file to write, or one that gsnmf wrote; got {{f}}/%s, {OTHERS}"
 APPENDED = OWN.replace("--force replaces it", "choose another --out")
@@ -196,6 +200,16 @@ BAD = [
     ("an index of large numbers", {"x.csv": "key,a,b\n907,7,8\n301,7,3\n555,5,5\n"}, ["{f}/x.csv", *FIT],
      "expected the first column of {f}/x.csv to be data or names; got 907, 301, 555, …, which may be either: "
      "--index yes|no settles it (index= in read_matrix)"),
+    ("years as a header", {"x.csv": "country,1990,2000,2010\nUS,1,2,3\nFR,4,5,6\n"}, ["{f}/x.csv", *FIT],
+     f"expected the first row of {{f}}/x.csv to be data or names; got 1990, 2000, 2010, …, {YEARS}"),
+    ("two years above larger numbers", {"x.csv": "country,1990,1995\nUS,9000,3\nFR,4,7000\n"}, ["{f}/x.csv", *FIT],
+     f"expected the first row of {{f}}/x.csv to be data or names; got 1990, 1995, …, {YEARS}"),
+    ("numbers of samples as a header", {"x.csv": "kind,907,301,555\na,1,2,3\nb,4,5,6\n"}, ["{f}/x.csv", *FIT],
+     f"expected the first row of {{f}}/x.csv to be data or names; got 907, 301, 555, …, {YEARS}"),
+    ("semicolons and decimal commas", {"x.csv": "name;x\ng1;1,5\ng2;2,5\n"}, ["{f}/x.csv", *FIT],
+     SEMICOLONS % "g1;1,5"),
+    ("semicolons without a header", {"x.csv": "g1;1,5\ng2;-2,5\n"}, ["{f}/x.csv", *FIT], SEMICOLONS % "g2;-2,5"),
+    ("semicolons below a comma", {"x.csv": "n;s1,s2\ng1;1,5\n"}, ["{f}/x.csv", *FIT], SEMICOLONS % "g1;1,5"),
     ("an empty first cell among numbers", {"x.csv": ",9,4\n3,4,5\n"}, ["{f}/x.csv", *FIT],
      "expected names after the empty first cell of {f}/x.csv, or increasing numbers; got 9, 4 in the first row: "
      "--header yes|no and --index yes|no settle it (header= and index= in read_matrix)"),

@@ -301,6 +301,30 @@ def test_parts_that_are_too_few(tmp_path: Path):
         read_part(tmp_path, 0, 1)
 
 
+@pytest.mark.parametrize("kind", ["csv", "h5ad"])
+@pytest.mark.parametrize(
+    ("other", "got"),
+    [
+        (["b", "a"], "'b' in 1.KIND as feature 1, which is 'a' in 0.KIND"),
+        (["a", "c"], "'c' in 1.KIND as feature 2, which is 'b' in 0.KIND"),
+        (["a", "b", "c"], "'c' in 1.KIND as feature 3, which is none in 0.KIND"),
+    ],
+)
+def test_files_of_other_features_are_refused_by_every_process(tmp_path: Path, kind: str, other: list[str], got: str):
+    import h5py
+
+    for n, names in enumerate((["a", "b"], other)):
+        if kind == "csv":
+            (tmp_path / f"{n}.csv").write_text("".join([f"gene,s{n},t{n}\n", *(f"{name},1,2\n" for name in names)]))
+            continue
+        with h5py.File(tmp_path / f"{n}.h5ad", "w") as file:
+            file["X"], file["var/_index"] = np.ones((2, len(names))), [name.encode() for name in names]
+    for index in range(2):
+        with pytest.raises(ValueError, match="expected the same features in the same order in all files") as error:
+            read_part(tmp_path, index, 2)
+        assert str(error.value).endswith(f"got {got.replace('KIND', kind)}")
+
+
 def test_a_checkpoint_is_whole_and_of_this_run(tmp_path: Path):
     file = tmp_path / "a.npz"
     snapshot = cavi.Snapshot([np.ones(2), np.zeros((), np.float32)], np.array(1.0), np.arange(3.0), False)

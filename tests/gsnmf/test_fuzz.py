@@ -52,7 +52,7 @@ def test_a_planted_bug_is_found(seeds, tmp_path, monkeypatch):
     """A reader that forgets that a cell may not be a number."""
     tables, options = [path for path in seeds if path.name == "bare.csv"], argparse.Namespace(seed=0)
     assert not any(fuzz.try_one(n, tables, [b"other"], options, tmp_path / "now") for n in range(40))
-    monkeypatch.setattr(reading.tables, "as_float", lambda cell: {"0": 0.0, "1": 1.0, "2": 2.0, "3": 3.0}[cell])
+    monkeypatch.setattr(reading.naming, "as_float", lambda cell: {"0": 0.0, "1": 1.0, "2": 2.0, "3": 3.0}[cell])
     found = [fuzz.try_one(n, tables, [b"other"], options, tmp_path / "now") for n in range(40)]
     assert any("KeyError" in said for said in found if said)
 

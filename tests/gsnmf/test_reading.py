@@ -191,14 +191,46 @@ def test_parquet(tmp_path):
         require_whole(read_matrix(tmp_path / f"{name}.parquet"))
 
 
+@pytest.mark.parametrize("name", ["gene_id", "Unnamed: 0", "GeneID"])
+def test_a_first_column_of_parquet_is_names_by_the_rule_of_csv(tmp_path, name):
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "x.parquet"
+    frame = pd.DataFrame({name: [672, 1, 7157], "a": [1, 20, 3], "b": [4, 5, 6], "Unnamed: 3": np.full(3, np.nan)})
+    frame.to_parquet(path)
+    matrix = read_matrix(path)
+    assert (matrix.feature_names, matrix.sample_names) == (["672", "1", "7157"], ["a", "b"])
+    assert matrix.how.endswith("of samples from the columns; an empty last column left out")
+    assert read_matrix(path, index=False).sample_names == [name, "a", "b"]
+
+
+def test_whole_numbers_of_parquet_that_may_be_names_are_refused(tmp_path):
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "x.parquet"
+    pd.DataFrame({"key": [907, 301, 555], "a": [7, 7, 5]}).to_parquet(path)
+    with pytest.raises(ValueError, match=r"to be data or names; got 907, 301, 555, …, .*: --index yes\|no settles it"):
+        read_matrix(path)
+    assert read_matrix(path, index=False).X.tolist() == [[907, 7], [301, 7], [555, 5]]
+    assert read_matrix(path, index=True).feature_names == ["907", "301", "555"]
+    pd.DataFrame({"a": [7, 8, 9]}).to_parquet(path)
+    assert read_matrix(path).X.tolist() == [[7], [8], [9]]
+    with pytest.raises(ValueError, match="got only names of features"):
+        read_matrix(path, index=True)
+
+
 BOTH = "names of features from the first column, of samples from the first row"
 SAMPLES = "names of samples from the first row, no names of features"
 TABLE = [
     ("gene_id,a,b\n11,1,2\n12,3,4\n", BOTH, [[1, 2], [3, 4]]),
+    ("Geneid,a,b\n672,900,2\n1,3,4\n", BOTH, [[900, 2], [3, 4]]),
+    ("GeneID,a,b\n672,900,2\n1,3,4\n", BOTH, [[900, 2], [3, 4]]),
+    ("Identifier,a,b\n672,900,2\n1,3,4\n", BOTH, [[900, 2], [3, 4]]),
+    ("itemA,itemB\n1,2\n3,4\n", SAMPLES, [[1, 2], [3, 4]]),
     ("Unnamed: 0,a,b\n0,1,2\n1,3,4\n", BOTH, [[1, 2], [3, 4]]),
     ("a,b\nx,1,2\ny,3,4\n", BOTH, [[1, 2], [3, 4]]),  # as R writes it
     ("probe_1,probe_2\n1,2\n3,4\n", SAMPLES, [[1, 2], [3, 4]]),
     ("1,2,\n3,4,\n", "no names; an empty last column left out", [[1, 2], [3, 4]]),
+    ("gene,a,b\nx,1,2\ny,3,4\n,,\n", f"{BOTH}; an empty last row left out", [[1, 2], [3, 4]]),
+    ("1,2,\n3,4,\n,,\n,,\n", "no names; an empty last column and 2 empty last rows left out", [[1, 2], [3, 4]]),
     ("a,b,\n1,2,\n3,4,\n", f"{SAMPLES}; an empty last column left out", [[1, 2], [3, 4]]),
     ("a,b\n1,2,\n3,4,\n", f"{SAMPLES}; an empty last column left out", [[1, 2], [3, 4]]),
     ("gene,a,b\nx,1,2,\ny,3,4,\n", f"{BOTH}; an empty last column left out", [[1, 2], [3, 4]]),
