@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +16,7 @@ from ..model.special import exp_digamma
 from .bound import bound
 from .posterior import Fit, Posterior
 from .results import rank_of, require_own_data
-from .warning import DeadComponentsWarning
+from .warning import DeadComponentsWarning, warn
 
 STEP = 1 << 16  # features or samples that are read at once, in double precision
 SHOWN = 5  # dead components that a warning names
@@ -95,7 +94,7 @@ def warn_of_dead(fits: Sequence[Fit], datas: Sequence[Data], stacklevel: int = 2
     dead = np.flatnonzero(~poor[0])
     names = ", ".join(map(str, dead[:SHOWN])) + (", …" if len(dead) > SHOWN else "")
     count = f"{len(poor)} of {len(fits)} fits have dead components. " if len(fits) > 1 else ""
-    warnings.warn(
+    warn(
         f"{count}{len(dead)} of {len(poor[0])} components explain nothing ({names}): leave them out with "
         "gsnmf.inference.prune(fit, data), ask for fewer, or weaken the prior on V (lower the shapes of λ).",
         DeadComponentsWarning,
@@ -125,6 +124,7 @@ def prune(fit: Fit, data: Data, kept: ArrayLike | None = None) -> Fit:
     >>> from gsnmf.inference import cavi
     >>> from gsnmf.model import as_data
     >>> data, priors = as_data([[90.0, 180.0], [30.0, 60.0]]), Priors(Gamma(0.6, 20.0), Gamma(1.0, 0.05))
+    >>> import warnings
     >>> with warnings.catch_warnings(action="ignore"):  # it warns: one component explains all of X
     ...     fit = cavi.run(data, priors, key=jax.random.key(0), rank=2)
     >>> prune(fit, data).message[-46:]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, NamedTuple
 
 import jax
@@ -16,6 +15,7 @@ from .components import warn_of_dead
 from .hyper import Learn, learned_priors
 from .momentum import State
 from .posterior import Fit
+from .warning import warn
 
 ROUNDING = {4: 1e-3, 8: 1e-9}  # largest fall of the bound, relatively, by rounding; by bytes of a number
 
@@ -104,5 +104,5 @@ def warn_of(fits: list[Fit], datas: list[Data], tol: float | None) -> None:
     late = [fit for fit in fits if not (fit.converged if tol is not None else fit.is_finite and not _fell(fit))]
     if late:
         count = f"{len(late)} of {len(fits)} fits did not converge. " if len(fits) > 1 else ""
-        warnings.warn(count + late[0].message, ConvergenceWarning, stacklevel=3)
+        warn(count + late[0].message, ConvergenceWarning, stacklevel=3)
     warn_of_dead(fits, datas, stacklevel=3)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -32,6 +31,7 @@ from .labels.warm_start import label_posterior
 from .posterior import Fit, Posterior
 from .results import factors_of, match, rank_of
 from .starts import Start, check_key, fill, first_rates
+from .warning import warn
 
 __all__ = ["run"]
 
@@ -113,7 +113,7 @@ def run(
     elbo = -np.asarray(losses, float)
     converged, message = _verdict(elbo, best, estimate(at), chosen)
     if not converged:
-        warnings.warn(message, ConvergenceWarning, stacklevel=2)
+        warn(message, ConvergenceWarning, stacklevel=2)
     kept = _with_z(candidates[best], problem, key_compare, num_samples)
     kind = "log_joint" if chosen.is_point else "collapsed"
     return Fit(kept, elbo, len(elbo), converged, message, kind, priors, **marks_of(data))

@@ -11,7 +11,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from ..inference import Fit, Posterior, fold_in, in_use
-from ..inference.warning import DeadComponentsWarning
+from ..inference.warning import DeadComponentsWarning, warn
 from ..model import Data, Gamma, as_data
 from .prediction import Memory, class_scores
 
@@ -38,7 +38,7 @@ def warn_of_pointless(model: Any, memory: Memory, X: Any, y: NDArray[Any] | None
     """
     found = _symptom(model, memory, X, y)
     if found:
-        warnings.warn(f"{found} {_advice(_top(X), REMEDY)}", DeadComponentsWarning, stacklevel=3)
+        warn(f"{found} {_advice(_top(X), REMEDY)}", DeadComponentsWarning, stacklevel=3)
 
 
 def warn_of_pointless_stream(fit: Fit, X: Any) -> None:
@@ -48,7 +48,7 @@ def warn_of_pointless_stream(fit: Fit, X: Any) -> None:
     """
     largest = np.nanmax(np.append(X.data if scipy.sparse.issparse(X) else np.ravel(X), 0.0))
     if largest < COUNTS and (found := said_of_stream(fit, X)):
-        warnings.warn(found, DeadComponentsWarning, stacklevel=3)
+        warn(found, DeadComponentsWarning, stacklevel=3)
 
 
 def undecided(scores: NDArray[np.float64], samples: Any, predict_by: str) -> NDArray[np.float64]:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from tqdm import tqdm
 
 from ..inference import Fit, Posterior, cavi
-from ..inference.warning import quiet
+from ..inference.warning import ConvergenceWarning, quiet, warn
 from ..memory import components_of, plan
 from ..model import Data, Priors, as_data, default_priors
 from ..model.defaults import RANK, num_components
@@ -189,7 +187,7 @@ def _run_all(
     if broken:
         said.append(f"{len(broken)} of {len(fits)} fits failed and are left out. {broken[0].message}")
     if said:
-        warnings.warn(" ".join(said), ConvergenceWarning, stacklevel=5)
+        warn(" ".join(said), ConvergenceWarning, stacklevel=5)
     return fits, sound
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from inspect import Parameter, signature
 from typing import Any, NamedTuple
@@ -11,13 +10,12 @@ import jax
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
 from tqdm import tqdm
 
 from ..inference import Fit, cavi, held_out_score, in_use
 from ..inference.defaults import INIT, LAM_START, MAX_STEPS, TOL
 from ..inference.starts import check_lam_start, check_method
-from ..inference.warning import quiet
+from ..inference.warning import ConvergenceWarning, quiet, warn
 from ..journal import Journal, piece_key
 from ..model import Data, Priors, as_data, default_priors, hide
 from ..model.checks import require_flag, whole
@@ -142,7 +140,7 @@ def choose_rank(
     late = [K for found in scores for K, scored in found.items() if scored.late]
     if late and tol is not None:
         said = f"{len(late)} of {sum(map(len, scores))} fits did not converge, the first with {late[0]} components."
-        warnings.warn(f"{said} Raise max_steps or tol.", ConvergenceWarning, stacklevel=2)
+        warn(f"{said} Raise max_steps or tol.", ConvergenceWarning, stacklevel=2)
     return choice
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
@@ -21,6 +20,7 @@ from ..labels.warm_start import Labelling, labelling
 from ..moments import turned
 from ..posterior import Fit, Posterior, StreamMark, StreamState
 from ..starts import Start, check_lam_start, check_method
+from ..warning import warn
 from .batches import Labelled, Source, open_batches
 from .begin import first_factors, held, observe_batch, problem_of_batch
 from .marks import checksum_of_priors, require_same_stream
@@ -177,7 +177,7 @@ def stream(
         state = _learn(problem, state, chain([first], rest), source.group_sizes, how, bar, seen)
     fit = _fit(state, priors, mark)
     if not fit.is_finite:
-        warnings.warn(fit.message, ConvergenceWarning, stacklevel=2)
+        warn(fit.message, ConvergenceWarning, stacklevel=2)
     return fit
 
 

@@ -61,6 +61,19 @@ def test_fits_in_threads_are_those_of_one_thread():
     assert len(set(alone)) == 4
 
 
+def test_fits_in_threads_leave_everything_as_it_was():
+    """Filters of warnings belong to all threads: those that one sets another would restore."""
+
+    def fit(seed):
+        nearest_neighbour(max_iter=3, random_state=seed).fit(X.T, GROUPS)
+
+    fit(0)
+    before = state()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(fit, range(24)))
+    assert state()["warnings"] == before["warnings"]
+
+
 def test_fits_leave_everything_as_it_was():
     np.random.seed(3)
     before = state()
