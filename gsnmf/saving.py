@@ -15,7 +15,7 @@ from .model import Data, Names, Priors
 from .packing import Saved, pack, unpack
 from .reading import PathLike
 from .reading.matrix import as_path
-from .writing import write_whole
+from .writing import folder_locked, write_whole
 
 __all__ = ["Saved", "load_fit", "pair", "save_fit"]
 
@@ -68,10 +68,10 @@ def load_fit(path: PathLike) -> Saved:
     for file in (npz, text):
         if not file.is_file() and not (left and file == text):
             raise ValueError(f"expected a saved fit in {npz} and {text.name}; got no file {file}")
-    content = npz.read_bytes()
-    description = _read_description(text if text.is_file() else left[0])
-    if not _belongs(content, description):
-        description = next((d for d in map(_readable, left) if d and _belongs(content, d)), description)
+    content, description = _read_pair(npz, text, left)
+    if not _belongs(content, description):  # perhaps they are just being replaced: once more, while nobody writes
+        with folder_locked(npz.parent):
+            content, description = _read_pair(npz, text, left)
     if not _belongs(content, description):
         raise ValueError(
             f"expected {npz} and {text.name} as they were saved; got contents with SHA-256 "
@@ -81,6 +81,15 @@ def load_fit(path: PathLike) -> Saved:
         return unpack(content, description)
     except Exception as error:  # of other arrays and descriptions: from zipfile, zlib, tokenize, struct, NumPyro, …
         raise ValueError(f"expected {text} to describe the arrays of {npz.name}; got {error!r}") from None
+
+
+def _read_pair(npz: Path, text: Path, left: list[Path]) -> tuple[bytes, dict[str, Any]]:
+    """Return the arrays, and the description that belongs to them, also from files that a killed process left."""
+    content = npz.read_bytes()
+    description = _read_description(text if text.is_file() else left[0])
+    if not _belongs(content, description):
+        description = next((d for d in map(_readable, left) if d and _belongs(content, d)), description)
+    return content, description
 
 
 def _belongs(content: bytes, description: dict[str, Any]) -> bool:

@@ -36,7 +36,7 @@ def write_whole(contents: Mapping[Path, bytes]) -> None:
                 out.write(content)
                 out.flush()
                 os.fsync(out.fileno())
-        with _folder_locked(first.parent):
+        with folder_locked(first.parent):
             for file in contents:
                 with named(file):
                     os.replace(temporary[file], file)
@@ -76,7 +76,7 @@ def named(file: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _folder_locked(folder: Path) -> Iterator[None]:
+def folder_locked(folder: Path) -> Iterator[None]:
     """Hold the folder's lock, if it can be opened."""
     try:
         handle = os.open(folder, os.O_RDONLY)

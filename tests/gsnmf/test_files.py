@@ -343,6 +343,25 @@ def test_two_writers_do_not_leave_a_mixed_pair(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 2
 
 
+def test_a_fit_loads_while_it_is_being_replaced(tmp_path: Path) -> None:
+    """Between its two files, a reader would take the new arrays for damaged: it reads again, while nobody writes."""
+    fit, priors, names = a_fit()
+    save_fit(tmp_path / "fit", fit, priors, names)
+
+    def save() -> None:
+        for number in range(100):
+            save_fit(tmp_path / "fit", fit._replace(num_steps=number), priors, names)
+
+    loaded = 0
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(save)
+        while not done.done():
+            load_fit(tmp_path / "fit")
+            loaded += 1
+        done.result()
+    assert loaded > 10
+
+
 def test_save_refuses_what_it_could_not_load(tmp_path: Path) -> None:
     fit, priors, names = a_fit()
     dates = np.array(["2020-01-01", "2020-01-02"], "datetime64[D]")
