@@ -17,6 +17,7 @@ import numpy as np
 from .inference.engine import Snapshot
 from .journal import key_of
 from .model import Data
+from .model.missing import label_fingerprint
 from .reading import PathLike
 from .writing import write_whole
 
@@ -101,5 +102,6 @@ def mark_of(data: Data, priors: Any, options: dict[str, Any]) -> str:
     It does not depend on how samples are spread over processes, all of which must ask for it.
     """
     F, N = data.matrix.shape
-    marks = {"shape": (F, N), "checksum": data.matrix.checksum(np.arange(N), N)}
-    return f"{zlib.crc32(key_of(marks, (priors, data.membership), options).encode()):08x}"
+    checksum = data.matrix.checksum(np.arange(N), N)
+    marks = {"shape": (F, N), "checksum": checksum, "labels": label_fingerprint(data)}
+    return f"{zlib.crc32(key_of(marks, priors, options).encode()):08x}"
