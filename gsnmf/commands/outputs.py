@@ -42,8 +42,12 @@ def check_outputs(files: Iterable[Path], inputs: Iterable[Path | None], force: b
     read = {path.resolve(): path for path in inputs if path is not None}
     for file in files:
         for path in (file.resolve(), *file.resolve().parents):
-            if path in read and (path == file.resolve() or path.is_file()):
+            if path not in read:
+                continue
+            if path == file.resolve() or path.is_file():
                 raise ValueError(f"expected --out to name a file other than the input; got {read[path]} for both")
+            if file.exists() and not is_own(file):  # --force would replace a part of the input
+                raise ValueError(f"expected --out to name a new file; got {file}, a part of the input {read[path]}")
     for file in files:
         if file.exists() and not force and not is_own(file):
             remedy = "choose another --out" if file.suffix == ".jsonl" else "--force replaces it"  # lines are appended

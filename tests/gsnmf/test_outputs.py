@@ -76,6 +76,16 @@ def test_files_of_others_are_not_taken_for_own(tmp_path):
             check_outputs([tmp_path / "folder.png"], (), force)
 
 
+def test_parts_of_a_folder_that_is_read_are_never_replaced(tmp_path):
+    np.savez(tmp_path / "part.npz", X=np.ones((2, 3)))
+    for force in (False, True):
+        with pytest.raises(
+            ValueError, match=r"expected --out to name a new file; got .*part\.npz, a part of the input"
+        ):
+            check_outputs([tmp_path / "part.npz"], [tmp_path], force)
+    check_outputs([tmp_path / "fit.npz"], [tmp_path], False)
+
+
 def test_pictures_are_the_same_bytes_every_time(tmp_path):
     for suffix in ("png", "pdf"):
         for name in ("a", "b"):
