@@ -36,7 +36,11 @@ def read_part_of_column(path: PathLike, column: str) -> NDArray[Any]:
         if column not in columns:
             found = "no obs" if obs is None else ", ".join(columns)
             raise ValueError(f"expected a column {column!r} in the obs of {path}; got {found}")
-        return _values(obs, column, find_part(group, "uns"))
+        values = _values(obs, column, find_part(group, "uns"))
+        if values.ndim != 1:
+            shape = " × ".join(map(str, values.shape))
+            raise ValueError(f"expected one label per sample in the column {column!r} of {path}; got values {shape}")
+        return values
 
 
 def names_of(group: Any, place: str, length: int) -> list[str] | None:

@@ -185,3 +185,16 @@ def test_row_ends_that_are_truth_values_are_refused(tmp_path):
     parts = {"data": X.data, "indices": X.indices, "shape": X.shape, "format": b"csc"}
     np.savez(tmp_path / "X.npz", indptr=X.indptr % 2 > 0, **parts)
     assert "row ends that do not belong together" in refused(load_data, tmp_path / "X.npz")
+
+
+def test_a_column_of_labels_with_several_axes_is_refused(seeds, tmp_path):
+    source = next(path for path in seeds if path.name == "dense.h5ad")
+    (tmp_path / "x.h5ad").write_bytes(source.read_bytes())
+    with h5py.File(tmp_path / "x.h5ad", "r+") as file:
+        length = file["X"].shape[0]
+        file["obs"].attrs["column-order"] = ["cube"]
+        file["obs"]["cube"] = np.zeros((length, 2, 2))
+    assert (
+        f"expected one label per sample in the column 'cube' of {tmp_path / 'x.h5ad'}; got values {length} × 2 × 2"
+        in (refused(load_data, tmp_path / "x.h5ad", "obs:cube"))
+    )
