@@ -170,7 +170,8 @@ class Thinning(dist.MultinomialProbs):
         """Draw counts in the precision of the probabilities."""
         shape = (*sample_shape, *self.batch_shape, *self.event_shape)
         trials = jnp.broadcast_to(self.total_count, shape[:-1]).astype(self.probs.dtype)
-        return jax.random.multinomial(key, trials, jnp.broadcast_to(self.probs, shape), shape=shape)
+        # no `shape`: before JAX 0.12 it counts the categories, later it does not
+        return jax.random.multinomial(key, trials, jnp.broadcast_to(self.probs, shape))
 
 
 def _counts(data: Data, q: Posterior) -> dist.Distribution:

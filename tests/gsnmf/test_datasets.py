@@ -9,6 +9,7 @@ import sys
 import zipfile
 from collections import Counter
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -109,6 +110,8 @@ CELLS = {
 def package_of_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], np.ndarray]:
     """Return a function that writes a package which raises when it is imported, with a file of cells inside."""
     anndata = pytest.importorskip("anndata")
+    if pd.__version__ >= "3" and version("anndata") < "0.13":
+        pytest.skip("anndata below 0.13 needs pandas below 3: with others it writes no names")
 
     def write(name: str) -> np.ndarray:
         package, path, column = CELLS[name]

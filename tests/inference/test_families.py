@@ -18,6 +18,7 @@ from gsnmf.crosscheck.invariants import choose, evaluate
 from gsnmf.drawing import plots
 from gsnmf.inference import Posterior, align, cavi, collapsed_bound, fold_in, guide, invariants, mcmc, svi, to_arviz
 from gsnmf.inference.alignment import blocks
+from gsnmf.inference.arviz_compat import dataset
 from gsnmf.inference.starts import fill
 from gsnmf.model import Exponential, Gamma, GroupSparse, Priors, Relevance, as_data, by_scale, group_sparse_nmf
 from gsnmf.model.problem import Problem
@@ -106,7 +107,7 @@ def test_what_is_made_of_a_fit_asks_for_the_axes_that_lam_has(name, tmp_path, mo
     """Numbers to agree on, pictures, the paper's bound: with groups and without, and with as many as λ has columns."""
     monkeypatch.setattr(plots, "save", lambda *_: None)
     priors, fit, grouped = Priors(Gamma(0.8, 2.0), FAMILIES[name]), fitted(name), name == "group sparse"
-    draws = drawn(name)["posterior"]
+    draws = dataset(drawn(name), "posterior")
     for labels in [list("aabbcc")] if grouped else [list("aabbcc"), None, ["a"] * N, list("abcdef")]:
         data = as_data(DATA.X, labels)
         numbers = evaluate(draws, choose(data, priors, fit.posterior))
