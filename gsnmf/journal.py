@@ -90,7 +90,7 @@ class Journal:
         self.lines: dict[str, Any] = {}
         if self.path is not None and self.path.exists():
             rows = read_rows(self.path, "pieces of a run that gsnmf resumes", _is_piece)
-            self.lines = {row["key"]: row["value"] for row in rows if row["crc"] == _crc(row["value"])}
+            self.lines = {row["key"]: row["value"] for row in rows if row["crc"] == crc_of(row["value"])}
 
     def __contains__(self, key: str) -> bool:
         return key in self.lines
@@ -106,7 +106,7 @@ class Journal:
             return compute()
         if key not in self.lines:
             value = _encode(compute())
-            row = {"format": FORMAT, "format_version": FORMAT_VERSION, "key": key, "crc": _crc(value)}
+            row = {"format": FORMAT, "format_version": FORMAT_VERSION, "key": key, "crc": crc_of(value)}
             append(self.path, row | {"value": value})
             self.lines[key] = value
         found: dict[str, Any] = _decode(self.lines[key])  # also when it was computed: the rest is then the same
@@ -143,7 +143,8 @@ def _is_piece(row: dict[str, Any]) -> bool:
     return known and isinstance(row.get("key"), str) and {"crc", "value"} <= row.keys()
 
 
-def _crc(value: Any) -> int:
+def crc_of(value: Any) -> int:
+    """Return a checksum of a value as JSON writes it."""
     return zlib.crc32(json.dumps(value).encode())
 
 

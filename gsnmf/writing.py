@@ -36,10 +36,13 @@ def write_whole(contents: Mapping[Path, bytes]) -> None:
                 out.write(content)
                 out.flush()
                 os.fsync(out.fileno())
-        with folder_locked(first.parent):
+        with folder_locked(first.parent) as folder:
             for file in contents:
                 with named(file):
                     os.replace(temporary[file], file)
+            if folder is not None:
+                with suppress(OSError):  # some file systems cannot
+                    os.fsync(folder)  # else a power cut could undo the new names
             for file in contents:
                 _clear(file)
     finally:
@@ -76,16 +79,16 @@ def named(file: Path) -> Iterator[None]:
 
 
 @contextmanager
-def folder_locked(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock, if it can be opened."""
+def folder_locked(folder: Path) -> Iterator[int | None]:
+    """Hold the folder's lock and return its descriptor; None if it cannot be opened."""
     try:
         handle = os.open(folder, os.O_RDONLY)
     except OSError:  # Windows opens no folders
-        yield
+        yield None
         return
     try:
         with locked(handle):
-            yield
+            yield handle
     finally:
         os.close(handle)
 

@@ -32,7 +32,7 @@ import gsnmf.experiments.tables
 import gsnmf.images.preprocessing
 import gsnmf.saving
 
-SECONDS = re.compile(rb'"(?:seconds|sha256)": (?:\[[^]]*\]|"[^"]*"|[\d.e-]+)')  # no two runs take the same time
+SECONDS = re.compile(rb'"(?:seconds|sha256|crc|ess_per_second)": (?:\[[^]]*\]|"[^"]*"|[\d.e-]+)')  # no two runs take the same time
 
 
 def start(folder: Path, words: list[str]) -> int:
@@ -76,7 +76,8 @@ def trial(given: Path, folder: Path, words: list[str], moment: float | None) -> 
         with contextlib.suppress(ProcessLookupError):
             os.kill(child, signal.SIGKILL)
         killed = end(child) == -signal.SIGKILL
-    code = end(start(folder, words))
+    unfinished = "--stream" in words and (folder / "fit.npz").exists()  # other commands resume without being asked
+    code = end(start(folder, words + ["--resume"] * unfinished))
     said = folder.with_suffix(".err").read_text()
     seconds = time.monotonic() - begin
     return {"seconds": seconds, "killed": killed, "code": code, "said": said, "files": checksums(folder)}

@@ -39,8 +39,8 @@ of components that the data support.
 
 {FILES}
 The folder gets ranks.csv and ranks.png. Every score is kept as soon as it is known, in ranks.checkpoint.jsonl: the same
-command resumes there after an interruption of any kind, also with more ranks or splits. Ctrl-C writes a table of
-the results so far. JAX_ENABLE_X64=1 in the environment computes in double precision."""
+command resumes there after an interruption of any kind, also with more ranks or splits. Ctrl-C prints a
+table of the results so far, and saves it if the folder has none. JAX_ENABLE_X64=1 in the environment computes in double precision."""
 
 
 def add_choose(commands: Any, **common: Any) -> None:
@@ -109,10 +109,13 @@ def _choose(arguments: argparse.Namespace) -> int:
         checkpoint=journal,
         **run_options(arguments),
     )
-    write_whole({table: choice.table.to_csv().encode()})
-    save(plot_rank_choice(choice), picture)
     print(describe_choice(choice))
-    print(f"\nSaved in {arguments.out}: ranks.csv, ranks.png")
+    if choice.complete or not table.exists():
+        write_whole({table: choice.table.to_csv().encode()})
+        save(plot_rank_choice(choice), picture)
+        print(f"\nSaved in {arguments.out}: ranks.csv, ranks.png")
+    else:
+        print(f"\nNot saved: {table} stays as an earlier run wrote it")
     if not choice.complete:
         said = f"the table has the results so far, and the same command resumes from {checkpoint}"
         print(f"gsnmf: interrupted; {said}", file=sys.stderr)

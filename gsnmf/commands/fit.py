@@ -43,7 +43,8 @@ FIT_EXAMPLES = f"""examples:
 The fit is saved as two files, .npz for the arrays and .json for the rest, together with the data unless --without-data
 is given: gsnmf report makes a page of them, gsnmf.saving.load_fit loads them.
 A checkpoint is written next to it, from which the same command resumes after any interruption, to the same fit;
-Ctrl-C and SIGTERM also save the fit so far. JAX_ENABLE_X64=1 in the environment computes in double precision."""
+Ctrl-C and SIGTERM also save the fit so far, unless --out has a finished one. JAX_ENABLE_X64=1 in the environment computes in double precision."""
+INTERRUPTED = "Interrupted after sweep"
 
 
 def add_fit(commands: Any, **common: Any) -> None:
@@ -146,6 +147,10 @@ def _fit_and_save(arguments: argparse.Namespace, npz: Path, checkpoint: Path) ->
     if jax.process_index() > 0:  # process 0 writes
         return 0
     seconds = time.perf_counter() - begin
+    if interrupted and checkpoint.exists() and _is_finished(npz):
+        said_so = f"{npz} stays as it was, from an earlier run; the same command resumes from {checkpoint}"
+        print(f"gsnmf: interrupted after sweep {fit.num_steps}; {said_so}", file=sys.stderr)
+        return 130
     bare = arguments.without_data or arguments.distributed
     save_fit(npz, fit, fit.priors or priors, data.names if bare else data, image_shape=shape, seconds=seconds)
     if interrupted:
@@ -154,6 +159,16 @@ def _fit_and_save(arguments: argparse.Namespace, npz: Path, checkpoint: Path) ->
         return 130
     checkpoint.unlink(missing_ok=True)  # not before the fit is saved
     return _describe_fit(arguments, npz, data, fit, seconds)
+
+
+def _is_finished(npz: Path) -> bool:
+    """Return whether a fit that no signal ended is saved there."""
+    from ..saving import load_fit
+
+    try:
+        return not load_fit(npz).fit.message.startswith(INTERRUPTED)
+    except (OSError, ValueError):
+        return False
 
 
 def _describe_fit(arguments: argparse.Namespace, npz: Path, data: Data, fit: Fit, seconds: float) -> int:
@@ -209,7 +224,7 @@ def _run(arguments: argparse.Namespace, data: Data, priors: Priors, rank: int, f
             return None, True
         if interrupted and fit is not None:
             kept.save_last()
-            fit = fit._replace(converged=False, message=f"Interrupted after sweep {fit.num_steps}.")
+            fit = fit._replace(converged=False, message=f"{INTERRUPTED} {fit.num_steps}.")
     return fit, interrupted
 
 

@@ -26,7 +26,7 @@ def add_force(parser: argparse.ArgumentParser) -> None:
 
 
 def check_outputs(files: Iterable[Path], inputs: Iterable[Path | None], force: bool) -> None:
-    """Raise before a command would replace its own input, a folder, or a file that gsnmf did not write.
+    """Raise before a command would replace its own input, write into it, or replace a file that gsnmf did not write.
 
     Args:
         files: that will be written.
@@ -46,8 +46,8 @@ def check_outputs(files: Iterable[Path], inputs: Iterable[Path | None], force: b
                 continue
             if path == file.resolve() or path.is_file():
                 raise ValueError(f"expected --out to name a file other than the input; got {read[path]} for both")
-            if file.exists() and not is_own(file):  # --force would replace a part of the input
-                raise ValueError(f"expected --out to name a new file; got {file}, a part of the input {read[path]}")
+            # it would be read as a part of the input the next time, or replace one
+            raise ValueError(f"expected files to write outside the folder that is read; got {file} in {read[path]}")
     for file in files:
         if file.exists() and not force and not is_own(file):
             remedy = "choose another --out" if file.suffix == ".jsonl" else "--force replaces it"  # lines are appended

@@ -65,6 +65,8 @@ def run_stream(arguments: argparse.Namespace, npz: Path) -> int:
     describe(arguments, matrix, arguments.file)
     announce(arguments)
     print(f"gsnmf: {plan_stream(X, priors, arguments.rank, arguments.batch_size).check()}", file=sys.stderr)
+    if start is not None:
+        print(f"gsnmf: resuming from batch {start.num_steps} of {npz}", file=sys.stderr)
     begin = time.perf_counter()
     fit, interrupted = _run(arguments, X, groups, priors, start, lambda some: save_fit(npz, some, priors, names))
     if fit is None:

@@ -22,9 +22,8 @@ from tqdm import tqdm
 
 from .. import __version__
 from ..classification.projection import COMBINED, both_cosines, combine
-from ..journal import append
 from .methods import METHODS, Space, resolve
-from .results import identity, read, record
+from .results import identity, read, record, write
 
 
 class PreparedDataset(NamedTuple):
@@ -226,7 +225,7 @@ def run(
             every = 0.1 if sys.stderr.isatty() else 30  # seconds; a log needs fewer lines
             with tqdm(outcomes, total=len(wanted), initial=len(done), unit="fold", mininterval=every) as progress:
                 for row in progress:
-                    append(path, row)
+                    write(path, row)
                     done[identity(row)] = row
                     progress.set_description(f"{row['method']} run {row['run']} fold {row['fold']}")
     return [done[key] for key in wanted]

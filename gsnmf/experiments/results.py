@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..journal import append, read_rows
+from ..journal import append, crc_of, read_rows
 
 # Fields that identify a fold: a resumed run skips the folds that the file has already.
 IDENTITY = (
@@ -31,8 +31,24 @@ def read(paths: Path | Sequence[Path]) -> list[dict[str, Any]]:
     for path in [paths] if isinstance(paths, Path) else paths:
         if not path.is_file():
             raise ValueError(f"expected a file of results; got {path}, which does not exist")
-        rows += read_rows(path, "results of `gsnmf reproduce` or `gsnmf sweep`", _is_result)
+        rows += _rows(path)
     return [row for row in rows if "command" not in row]
+
+
+def write(path: Path, row: Mapping[str, Any]) -> None:
+    """Append a row with its checksum.
+
+    Args:
+        path: of the results.
+        row: a fold, or a command with the versions of its packages.
+    """
+    append(path, {**row, "crc": crc_of(row)})
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    """Return all rows without their checksums; raise if one was altered."""
+    rows = read_rows(path, "results of `gsnmf reproduce` or `gsnmf sweep`", _is_result)
+    return [{name: value for name, value in row.items() if name != "crc"} for row in rows]
 
 
 def record(path: Path, about: Mapping[str, Any]) -> None:
@@ -42,13 +58,18 @@ def record(path: Path, about: Mapping[str, Any]) -> None:
         path: of the results.
         about: with a field `command`.
     """
-    rows = read_rows(path, "results", _is_result) if path.exists() else []
+    rows = _rows(path) if path.exists() else []
     if [row for row in rows if "command" in row][-1:] != [about]:
-        append(path, about)
+        write(path, about)
 
 
 def _is_result(row: dict[str, Any]) -> bool:
-    """Return whether a row is a command, or a fold with settings and counts of the types that figures read."""
+    """Return whether a row is a command, or a fold with settings and counts of the types that figures read.
+
+    Its checksum must be right; rows of version 0.1 have none.
+    """
+    if "crc" in row and row["crc"] != crc_of({name: value for name, value in row.items() if name != "crc"}):
+        return False
     if "command" in row:
         return True
     if not row.keys() >= {*IDENTITY, "size"} or not isinstance(row["settings"], dict):

@@ -1,5 +1,6 @@
 """Commands recognise what gsnmf wrote, and nothing else."""
 
+import itertools
 import json
 import zipfile
 from pathlib import Path
@@ -76,14 +77,13 @@ def test_files_of_others_are_not_taken_for_own(tmp_path):
             check_outputs([tmp_path / "folder.png"], (), force)
 
 
-def test_parts_of_a_folder_that_is_read_are_never_replaced(tmp_path):
+def test_nothing_is_written_into_a_folder_that_is_read(tmp_path):
+    """A part would be replaced, and another file read as a part the next time."""
     np.savez(tmp_path / "part.npz", X=np.ones((2, 3)))
-    for force in (False, True):
-        with pytest.raises(
-            ValueError, match=r"expected --out to name a new file; got .*part\.npz, a part of the input"
-        ):
-            check_outputs([tmp_path / "part.npz"], [tmp_path], force)
-    check_outputs([tmp_path / "fit.npz"], [tmp_path], False)
+    for name, force in itertools.product(("part.npz", "fit.npz", "below/fit.npz"), (False, True)):
+        with pytest.raises(ValueError, match=rf"expected files to write outside the folder that is read; got .*{name}"):
+            check_outputs([tmp_path / name], [tmp_path], force)
+    check_outputs([tmp_path / "fit.npz"], [tmp_path / "part.npz"], False)
 
 
 def test_pictures_are_the_same_bytes_every_time(tmp_path):
