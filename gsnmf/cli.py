@@ -6,7 +6,7 @@ Libraries are imported when a command needs them, so help is instant.
 from __future__ import annotations
 
 import argparse
-import io
+import os
 import sys
 from typing import Any, NoReturn
 
@@ -18,8 +18,10 @@ from .commands.experiments import REPRODUCE_EXAMPLE, SWEEP_EXAMPLE, add_commands
 from .commands.figures import FIGURES_EXAMPLE, add_figures
 from .commands.fit import FIT_EXAMPLE, add_fit
 from .commands.report import REPORT_EXAMPLE, add_report
-from .interrupts import exit_code, listening, was_received
+from .consoles import forgiving
+from .interrupts import CODES, exit_code, listening, was_received
 
+POOLED = ("reproduce", "sweep")  # commands that compute in other processes, which Python's own end clears away
 INTERRUPTED = 130  # what commands return after an interruption, by whichever signal
 EXAMPLES = (
     DEMO_EXAMPLE, FIT_EXAMPLE, REPORT_EXAMPLE, CHOOSE_EXAMPLE, CROSSCHECK_EXAMPLE, REPRODUCE_EXAMPLE, SWEEP_EXAMPLE,
@@ -47,14 +49,29 @@ class _Version(argparse.Action):
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run a command; return the exit code: 0, 1 for a failed fit, 2 for invalid input, 130 or 143 when interrupted."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a console's character set must not end long work with an error
+    """Run a command; return the exit code: 0, 1 for a failed fit, 2 for invalid input, 130 or 143 when interrupted.
+
+    Args:
+        argv: the words after `gsnmf`; None for those of this process. An interruption then ends the process at once if
+            it computes itself, as Python's own end would wait for JAX's compilers, or crash in them.
+    """
+    words = sys.argv[1:] if argv is None else argv
+    with forgiving() as printed:
+        code = _run(words)
+        printed.flush()
+        if printed.lost is not None and not isinstance(printed.lost, BrokenPipeError):  # as of head, which has enough
+            why = getattr(printed.lost, "strerror", None) or printed.lost
+            print(f"gsnmf: error: not all could be printed ({why}); files are as without this error", file=sys.stderr)
+            code = code or 2
+    if argv is None and code in CODES.values() and words[0] not in POOLED:
+        os._exit(code)
+    return code
+
+
+def _run(words: list[str]) -> int:
     try:
-        words = sys.argv[1:] if argv is None else argv
-        arguments = _parser().parse_args(words, argparse.Namespace(words=words))
         with listening():
+            arguments = _parser().parse_args(words, argparse.Namespace(words=words))
             code: int = arguments.run(arguments)
     except (ValueError, OSError, ImportError) as error:
         if was_received():  # an import that was interrupted may raise anything

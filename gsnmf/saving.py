@@ -133,6 +133,6 @@ def pair(path: PathLike) -> tuple[Path, Path]:
     """Return the two files of a fit; only .npz and .json count as suffixes, so that fit.v2 becomes fit.v2.npz."""
     path = as_path(path)
     stem = path.stem if path.suffix in (".npz", ".json") else path.name
-    if not stem:
+    if not stem or path.name == "..":
         raise ValueError(f"expected the name of a file; got {str(path)!r}")
     return path.with_name(f"{stem}.npz"), path.with_name(f"{stem}.json")

@@ -32,7 +32,8 @@ import gsnmf.experiments.tables
 import gsnmf.images.preprocessing
 import gsnmf.saving
 
-SECONDS = re.compile(rb'"(?:seconds|sha256|crc|ess_per_second)": (?:\[[^]]*\]|"[^"]*"|[\d.e-]+)')  # no two runs take the same time
+# No two runs take the same time.
+SECONDS = re.compile(rb'"(?:seconds|sha256|crc|ess_per_second)": (?:\[[^]]*\]|"[^"]*"|[\d.e-]+)')
 
 
 def start(folder: Path, words: list[str]) -> int:

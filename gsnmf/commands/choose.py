@@ -40,7 +40,8 @@ of components that the data support.
 {FILES}
 The folder gets ranks.csv and ranks.png. Every score is kept as soon as it is known, in ranks.checkpoint.jsonl: the same
 command resumes there after an interruption of any kind, also with more ranks or splits. Ctrl-C prints a
-table of the results so far, and saves it if the folder has none. JAX_ENABLE_X64=1 in the environment computes in double precision."""
+table of the results so far, and saves it if the folder has none.
+JAX_ENABLE_X64=1 in the environment computes in double precision."""
 
 
 def add_choose(commands: Any, **common: Any) -> None:

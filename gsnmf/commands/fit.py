@@ -21,7 +21,7 @@ from .options import (
     run_options,
     seed,
 )
-from .outputs import add_force, check_outputs
+from .outputs import add_force, check_outputs, real
 from .processes import Agreement, add_distributed, check_distributed, in_processes, read_own_part
 from .stream import add_stream, check_interrupted, check_stream, run_stream
 
@@ -43,7 +43,8 @@ FIT_EXAMPLES = f"""examples:
 The fit is saved as two files, .npz for the arrays and .json for the rest, together with the data unless --without-data
 is given: gsnmf report makes a page of them, gsnmf.saving.load_fit loads them.
 A checkpoint is written next to it, from which the same command resumes after any interruption, to the same fit;
-Ctrl-C and SIGTERM also save the fit so far, unless --out has a finished one. JAX_ENABLE_X64=1 in the environment computes in double precision."""
+Ctrl-C and SIGTERM also save the fit so far, unless --out has a finished one.
+JAX_ENABLE_X64=1 in the environment computes in double precision."""
 INTERRUPTED = "Interrupted after sweep"
 
 
@@ -116,6 +117,8 @@ def _fit(arguments: argparse.Namespace) -> int:
     if arguments.plots is not None:
         from ..drawing.plots import FIGURES
 
+        if real(arguments.plots) in (real(npz), real(npz.with_suffix(".json")), real(checkpoint)):
+            raise ValueError(f"expected --plots to name a folder other than the fit's own files; got {arguments.plots}")
         check_folder(arguments.plots)
         check_outputs((arguments.plots / f"{name}.png" for name in FIGURES), inputs, arguments.force)
     if arguments.distributed:
@@ -151,6 +154,10 @@ def _fit_and_save(arguments: argparse.Namespace, npz: Path, checkpoint: Path) ->
         said_so = f"{npz} stays as it was, from an earlier run; the same command resumes from {checkpoint}"
         print(f"gsnmf: interrupted after sweep {fit.num_steps}; {said_so}", file=sys.stderr)
         return 130
+    if not math.isfinite(fit.elbo[-1]) and _is_finished(npz):
+        checkpoint.unlink(missing_ok=True)
+        print(f"gsnmf: error: {fit.message} {npz} stays as it was, from an earlier run.", file=sys.stderr)
+        return 1
     bare = arguments.without_data or arguments.distributed
     save_fit(npz, fit, fit.priors or priors, data.names if bare else data, image_shape=shape, seconds=seconds)
     if interrupted:

@@ -39,20 +39,27 @@ def check_outputs(files: Iterable[Path], inputs: Iterable[Path | None], force: b
             raise ValueError(f"expected a shorter name of a file to write; got one of {len(file.name)} characters")
         if file.is_dir():
             raise ValueError(f"expected a file to write; got the folder {file}")
-    read = {path.resolve(): path for path in inputs if path is not None}
+        if file.exists() and not file.is_file():
+            raise ValueError(f"expected a file to write; got {file}, which is a device, a pipe or a socket")
+    read = {real(path): path for path in inputs if path is not None}
     for file in files:
-        for path in (file.resolve(), *file.resolve().parents):
+        for path in (real(file), *real(file).parents):
             if path not in read:
                 continue
-            if path == file.resolve() or path.is_file():
+            if path == real(file) or path.is_file():
                 raise ValueError(f"expected --out to name a file other than the input; got {read[path]} for both")
             # it would be read as a part of the input the next time, or replace one
             raise ValueError(f"expected files to write outside the folder that is read; got {file} in {read[path]}")
     for file in files:
-        if file.exists() and not force and not is_own(file):
+        if (file.exists() or file.is_symlink()) and not force and not is_own(file):
             remedy = "choose another --out" if file.suffix == ".jsonl" else "--force replaces it"  # lines are appended
             expected = "expected a new file to write, or one that gsnmf wrote"
             raise ValueError(f"{expected}; got {file}, which exists and was not written by gsnmf ({remedy})")
+
+
+def real(path: Path) -> Path:
+    """Return where a path leads; unlike Path.resolve, links that lead in a circle raise nothing here."""
+    return Path(os.path.realpath(path))
 
 
 def is_own(file: Path) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from .inputs import READING, add_reading, announce, read_data
 from .options import check_folder, given, image_shape
-from .outputs import add_force, check_outputs
+from .outputs import add_force, check_outputs, real
 
 if TYPE_CHECKING:
     from ..model import Data
@@ -72,7 +72,7 @@ def _report(arguments: argparse.Namespace) -> int:
 
     npz, text = pair(arguments.fit)
     out = npz.with_suffix(".html") if arguments.out is None else arguments.out
-    if out.is_dir() or out.resolve() in (npz.resolve(), text.resolve()):
+    if out.is_dir() or real(out) in (real(npz), real(text)):
         raise ValueError(f"expected --out to name a file other than the fit's own files; got {out}")
     check_folder(out.parent)
     check_outputs([out], (arguments.data, arguments.labels, arguments.image_mask, npz, text), arguments.force)

@@ -75,5 +75,11 @@ def require_file(path: Path, suffixes: tuple[str, ...]) -> Path:
     if not path.name.lower().endswith(suffixes):
         raise ValueError(f"expected a file ending in {', '.join(suffixes)}; got {path}")
     if not path.is_file():
-        raise ValueError(f"expected a file; got {path}, which {'is a folder' if path.is_dir() else 'does not exist'}")
+        raise not_a_file(path)
     return path
+
+
+def not_a_file(path: Path) -> ValueError:
+    """Return the error for a path that is no file."""
+    there = "is a folder" if path.is_dir() else "is a device, a pipe or a socket" if path.exists() else "does not exist"
+    return ValueError(f"expected a file; got {path}, which {there}")

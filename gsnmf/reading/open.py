@@ -18,7 +18,7 @@ from .hdf5 import read_hdf5
 from .labels import SUFFIXES as LABEL_SUFFIXES
 from .labels import read_labels
 from .market import read_market
-from .matrix import NamedMatrix, PathLike, as_path
+from .matrix import NamedMatrix, PathLike, as_path, not_a_file
 from .parquet import read_parquet
 from .tables import read_table
 from .tenx import is_tenx_folder, read_tenx_folder
@@ -109,7 +109,7 @@ def _reader(path: Path, text: str | None) -> Reader:
         more = "" if text is not None else ", or a folder with 10x's matrix.mtx"
         raise ValueError(f"expected {what} ending in {', '.join(suffixes)}{more}; got {path}")
     if not (path.is_file() or (suffix == ".zarr" and path.is_dir())):
-        raise ValueError(f"expected a file; got {path}, which {'is a folder' if path.is_dir() else 'does not exist'}")
+        raise not_a_file(path)
     return DOCUMENTS if text is not None else READERS[suffix]
 
 

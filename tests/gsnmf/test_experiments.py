@@ -76,6 +76,15 @@ def test_a_line_that_was_cut_off_is_left_out_and_does_not_spoil_the_next(tmp_pat
     assert [r["fold"] for r in results.read(path)] == [0, 1, 2]
 
 
+def test_a_row_that_was_altered_is_refused(tmp_path):
+    path = tmp_path / "r.jsonl"
+    results.write(path, row(fold=0))
+    assert results.read(path) == [row(fold=0)]
+    path.write_text(path.read_text().replace('"correct": [8, 10]', '"correct": [9, 10]'))
+    with pytest.raises(ValueError, match=r"expected .*r.jsonl to hold results"):
+        results.read(path)
+
+
 @pytest.mark.parametrize("text", ["dear diary\n", '{"a": 1}\n', "[1, 2]\n", "\x89PNG\n"])
 def test_no_other_file_is_appended_to(text, problem, tmp_path):
     path = tmp_path / "notes.jsonl"

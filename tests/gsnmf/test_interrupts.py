@@ -68,6 +68,7 @@ def test_an_interrupted_fit_goes_on_to_the_same_bits(
     words += ["--max-steps", "90", "--tol", "0"]
     assert cli.main(words) == 0
     whole = (tmp_path / "fit.npz").read_bytes()
+    (tmp_path / "fit.npz").unlink()  # else it would stay
     run, calls = cavi.run, []
 
     def interrupted(*args: Any, callback: Any, **options: Any) -> Any:
@@ -88,6 +89,38 @@ def test_an_interrupted_fit_goes_on_to_the_same_bits(
     assert calls[0] == 25 < calls[1]
     assert (tmp_path / "fit.npz").read_bytes() == whole
     assert not list(tmp_path.glob("*checkpoint*"))
+
+
+def test_an_unfinished_fit_does_not_replace_a_finished_one(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither one that a signal ended, which resumes, nor one that is of no use."""
+    assert cli.main([*words, "--max-steps", "5", "--tol", "0"]) == 0
+    finished, run = (tmp_path / "fit.npz").read_bytes(), cavi.run
+
+    def interrupted(*args: Any, callback: Any, **options: Any) -> None:
+        def once(fit: Any) -> None:
+            callback(fit)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        run(*args, callback=once, **options)
+
+    def infinite(*args: Any, **options: Any) -> Any:
+        return run(*args, **options)._replace(elbo=np.array([np.nan]), message="Not finite.")
+
+    other = [*words, "--max-steps", "90", "--tol", "0", "--seed", "1"]
+    for broken, code, said in ((interrupted, 130, "resumes from"), (infinite, 1, "error: Not finite. ")):
+        monkeypatch.setattr(cavi, "run", broken)
+        capsys.readouterr()
+        assert cli.main(other) == code
+        last = capsys.readouterr().err.splitlines()[-1]
+        assert f"{words[-1]} stays as it was, from an earlier run" in last
+        assert said in last
+        assert (tmp_path / "fit.npz").read_bytes() == finished
+        assert bool(list(tmp_path.glob("*checkpoint*"))) == (code == 130)
+    monkeypatch.setattr(cavi, "run", run)
+    assert cli.main(other) == 0
+    assert (tmp_path / "fit.npz").read_bytes() != finished
 
 
 @pytest.mark.parametrize("sparse", [False, True])

@@ -92,6 +92,19 @@ def test_all_components_are_counted_before_priors_are_built(
             fit(np.ones((4, 3)), ["a", "a", "b", "b"])
 
 
+def test_a_billion_components_are_refused_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+):
+    np.save(tmp_path / "x.npy", np.ones((3, 4)))
+    monkeypatch.setattr(memory, "available", lambda: 10**6)
+    assert main(["fit", str(tmp_path / "x.npy"), "--rank", "1000000000", "--out", str(tmp_path / "fit")]) == 2
+    size = jnp.result_type(float).itemsize
+    expected = "expected a fit that fits in memory, 1 MB of which are free; got one that takes about "
+    about = f"{in_units(15 * 7 * 10**9 * size + 12 * (8 + 5 * size))} (dense X of 3 × 4): give X as a sparse matrix if "
+    remedy = "most of it is 0, or stream it (gsnmf fit --stream, cavi.stream, partial_fit)"
+    assert capsys.readouterr().err.splitlines()[-1] == f"gsnmf: error: {expected}{about}{remedy}"
+
+
 def test_a_stream_takes_memory_of_a_batch():
     priors = default_priors(as_data(np.ones((50, 4))), rank=3)
     few, many = (plan_stream(np.broadcast_to(1.0, (50, N)), priors, 3, 64) for N in (1000, 2000))

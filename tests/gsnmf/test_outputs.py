@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import zipfile
 from pathlib import Path
 
@@ -84,6 +85,19 @@ def test_nothing_is_written_into_a_folder_that_is_read(tmp_path):
         with pytest.raises(ValueError, match=rf"expected files to write outside the folder that is read; got .*{name}"):
             check_outputs([tmp_path / name], [tmp_path], force)
     check_outputs([tmp_path / "fit.npz"], [tmp_path / "part.npz"], False)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names on this system")
+def test_devices_pipes_and_links_to_nothing_are_not_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe.npz")
+    for force in (False, True):
+        with pytest.raises(ValueError, match=r"got .*pipe\.npz, which is a device, a pipe or a socket"):
+            check_outputs([tmp_path / "pipe.npz"], (), force)
+    (tmp_path / "nowhere.npz").symlink_to(tmp_path / "absent")
+    (tmp_path / "circle.npz").symlink_to(tmp_path / "circle.npz")
+    for name in ("nowhere", "circle"):
+        with pytest.raises(ValueError, match=rf"got .*{name}\.npz, which exists and was not written by gsnmf"):
+            check_outputs([tmp_path / f"{name}.npz"], (), False)
 
 
 def test_pictures_are_the_same_bytes_every_time(tmp_path):

@@ -285,6 +285,20 @@ def test_the_interrupted_command_says_so(matrix, asked, monkeypatch, capsys):
     assert not list(matrix.parent.rglob("*checkpoint*"))
 
 
+def test_an_interrupted_run_leaves_the_table_of_a_finished_one(matrix, asked, monkeypatch, capsys):
+    words = ["choose", str(matrix), "--out", str(matrix.parent)]
+    assert cli.main([*words, "--ranks", "2"]) == 0
+    before, score = (matrix.parent / "ranks.csv").read_bytes(), choosing._score
+    del asked[:]
+    monkeypatch.setattr(choosing, "_score", lambda *a, **o: score(*a, **o) if len(asked) < 1 else _interrupt())
+    assert cli.main([*words, "--ranks", "2,4"]) == 130
+    assert (matrix.parent / "ranks.csv").read_bytes() == before
+    assert f"Not saved: {matrix.parent / 'ranks.csv'} stays as an earlier run wrote it" in capsys.readouterr().out
+    monkeypatch.setattr(choosing, "_score", score)
+    assert cli.main([*words, "--ranks", "2,4"]) == 0
+    assert (matrix.parent / "ranks.csv").read_bytes() != before
+
+
 def test_only_scores_of_the_same_question_are_read_again(asked, tmp_path):
     ask = {"num_splits": 1, "checkpoint": tmp_path / "kept.jsonl", **QUIET}
     choose_rank(X, [2, 3], **ask)

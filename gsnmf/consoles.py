@@ -1,0 +1,71 @@
+"""What a command prints, where nobody listens: a closed or full console must not end long work."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+
+class Lossy:
+    """A stream of text whose failures to write are remembered, not raised.
+
+    lost: the first failure; None if there was none.
+
+    Args:
+        stream: where text goes.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+        self.lost: Exception | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+    def write(self, text: str) -> int:
+        """Write, if that is possible."""
+        try:
+            self.stream.write(text)
+        except (OSError, ValueError) as error:  # ValueError: it was closed
+            self.lost = self.lost or error
+        return len(text)
+
+    def flush(self) -> None:
+        """Write what is left, if that is possible."""
+        try:
+            self.stream.flush()
+        except (OSError, ValueError) as error:
+            self.lost = self.lost or error
+
+
+@contextmanager
+def forgiving() -> Iterator[Lossy]:
+    """Let stdout and stderr lose what cannot be written, and characters that they do not have; return stdout."""
+    _open_missing()
+    before = sys.stdout, sys.stderr
+    with open(os.devnull, "w", encoding="utf-8") as nowhere:
+        for stream in before:
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="replace")
+        out, err = (Lossy(nowhere if stream is None else stream) for stream in before)
+        sys.stdout, sys.stderr = out, err  # like text streams in all that is asked of them
+        try:
+            yield out
+        finally:
+            out.flush()
+            err.flush()
+            sys.stdout, sys.stderr = before
+
+
+def _open_missing() -> None:
+    """Open descriptors 0 to 2 if they are closed: else the next files get these numbers, and messages go into them."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            with suppress(OSError):
+                os.open(os.devnull, os.O_RDWR)
