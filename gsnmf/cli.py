@@ -21,7 +21,7 @@ from .commands.report import REPORT_EXAMPLE, add_report
 from .consoles import forgiving
 from .interrupts import CODES, exit_code, listening, was_received
 
-POOLED = ("reproduce", "sweep")  # commands that compute in other processes, which Python's own end clears away
+POOLED = ("reproduce", "sweep")  # commands that compute in other processes, which Python's own end closes
 INTERRUPTED = 130  # what commands return after an interruption, by whichever signal
 EXAMPLES = (
     DEMO_EXAMPLE, FIT_EXAMPLE, REPORT_EXAMPLE, CHOOSE_EXAMPLE, CROSSCHECK_EXAMPLE, REPRODUCE_EXAMPLE, SWEEP_EXAMPLE,
@@ -49,7 +49,9 @@ class _Version(argparse.Action):
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run a command; return the exit code: 0, 1 for a failed fit, 2 for invalid input, 130 or 143 when interrupted.
+    """Run a command; return the exit code.
+
+    It is 0, 1 for a failed fit, 2 for invalid input or if not all could be printed, 130 or 143 when interrupted.
 
     Args:
         argv: the words after `gsnmf`; None for those of this process. An interruption then ends the process at once if
@@ -73,6 +75,8 @@ def _run(words: list[str]) -> int:
         with listening():
             arguments = _parser().parse_args(words, argparse.Namespace(words=words))
             code: int = arguments.run(arguments)
+    except SystemExit as end:  # of --help and --version
+        return int(end.code or 0)
     except (ValueError, OSError, ImportError) as error:
         if was_received():  # an import that was interrupted may raise anything
             return _interrupted(error)

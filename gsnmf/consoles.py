@@ -1,4 +1,4 @@
-"""What a command prints, where nobody listens: a closed or full console must not end long work."""
+"""Consoles that are full or closed: what is printed is lost, work is not."""
 
 from __future__ import annotations
 
@@ -26,6 +26,13 @@ class Lossy:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)
 
+    def isatty(self) -> bool:
+        """Return whether a person reads this."""
+        try:
+            return bool(self.stream.isatty())
+        except ValueError:  # it was closed
+            return False
+
     def write(self, text: str) -> int:
         """Write, if that is possible."""
         try:
@@ -44,13 +51,15 @@ class Lossy:
 
 @contextmanager
 def forgiving() -> Iterator[Lossy]:
-    """Let stdout and stderr lose what cannot be written, and characters that they do not have; return stdout."""
+    """Let stdout and stderr lose what cannot be written, and replace characters they cannot encode; return stdout."""
     _open_missing()
-    before = sys.stdout, sys.stderr
+    # another thread may have wrapped them, and give them back before this one does
+    before = [stream.stream if isinstance(stream, Lossy) else stream for stream in (sys.stdout, sys.stderr)]
     with open(os.devnull, "w", encoding="utf-8") as nowhere:
         for stream in before:
             if isinstance(stream, io.TextIOWrapper):
-                stream.reconfigure(errors="replace")
+                with suppress(OSError, ValueError):  # it is full, or was closed
+                    stream.reconfigure(errors="replace")
         out, err = (Lossy(nowhere if stream is None else stream) for stream in before)
         sys.stdout, sys.stderr = out, err  # like text streams in all that is asked of them
         try:
@@ -62,10 +71,10 @@ def forgiving() -> Iterator[Lossy]:
 
 
 def _open_missing() -> None:
-    """Open descriptors 0 to 2 if they are closed: else the next files get these numbers, and messages go into them."""
+    """Open descriptors 0 to 2 if they are closed: later files would get these numbers, and messages."""
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
             with suppress(OSError):
-                os.open(os.devnull, os.O_RDWR)
+                os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)

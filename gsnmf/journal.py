@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import os
 import zlib
 from collections.abc import Callable, Mapping
@@ -22,19 +23,21 @@ from .model import Data
 from .model.missing import marks_of
 from .reading import PathLike
 from .reading.matrix import as_path
-from .writing import locked, named
+from .writing import keep_name, locked, named
 
 FORMAT, FORMAT_VERSION = "gsnmf-journal", 1
 
 
 def append(path: Path, row: Mapping[str, Any]) -> None:
     """Append a row, and ensure that it is on the disk before returning; a last line that was cut off is removed."""
-    line = json.dumps(row).encode() + b"\n"
+    line, new = json.dumps(row).encode() + b"\n", not path.exists()
     with named(path), path.open("a+b") as file, locked(file.fileno()):
         _mend_end(file)
         file.write(line)
         file.flush()
         os.fsync(file.fileno())
+    if new:
+        keep_name(path)
 
 
 def _mend_end(file: BinaryIO) -> None:
@@ -143,9 +146,12 @@ def _is_piece(row: dict[str, Any]) -> bool:
     return known and isinstance(row.get("key"), str) and {"crc", "value"} <= row.keys()
 
 
-def crc_of(value: Any) -> int:
-    """Return a checksum of a value as JSON writes it."""
-    return zlib.crc32(json.dumps(value).encode())
+def crc_of(value: Any) -> float:
+    """Return a checksum of a value as JSON writes it; NaN, which equals nothing, if it is nested too deeply."""
+    try:
+        return zlib.crc32(json.dumps(value).encode())
+    except RecursionError:
+        return math.nan
 
 
 def _encode(value: Any) -> Any:

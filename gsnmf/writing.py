@@ -40,15 +40,26 @@ def write_whole(contents: Mapping[Path, bytes]) -> None:
             for file in contents:
                 with named(file):
                     os.replace(temporary[file], file)
-            if folder is not None:
-                with suppress(OSError):  # some file systems cannot
-                    os.fsync(folder)  # else a power cut could undo the new names
+            _keep_names(folder)
             for file in contents:
                 _clear(file)
     finally:
         if temporary[first].exists():  # nothing was replaced
             for file in temporary.values():
                 file.unlink(missing_ok=True)
+
+
+def keep_name(file: Path) -> None:
+    """Ensure that the name of a new file is on the disk."""
+    with folder_locked(file.parent) as folder:
+        _keep_names(folder)
+
+
+def _keep_names(folder: int | None) -> None:
+    """Ensure that the names in an open folder are on the disk: a power cut could undo them."""
+    if folder is not None:
+        with suppress(OSError):  # some file systems cannot
+            os.fsync(folder)
 
 
 def temporary_of(file: Path) -> Path:

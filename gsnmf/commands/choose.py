@@ -82,10 +82,10 @@ def add_choose(commands: Any, **common: Any) -> None:
 
 
 def _choose(arguments: argparse.Namespace) -> int:
-    check_folder(arguments.out)
     names = ("ranks.csv", "ranks.png", "ranks.checkpoint.jsonl")
     table, picture, checkpoint = (arguments.out / name for name in names)
     check_outputs((table, picture, checkpoint), (arguments.file, arguments.labels, arguments.seeds), arguments.force)
+    check_folder(arguments.out)
     arguments.rank = arguments.ranks[0]
     check_problem(arguments)
     data, _, _ = read_problem(arguments)
@@ -116,9 +116,9 @@ def _choose(arguments: argparse.Namespace) -> int:
         save(plot_rank_choice(choice), picture)
         print(f"\nSaved in {arguments.out}: ranks.csv, ranks.png")
     else:
-        print(f"\nNot saved: {table} stays as an earlier run wrote it")
+        print(f"\nNot saved: {table} stays as it was")
     if not choice.complete:
-        said = f"the table has the results so far, and the same command resumes from {checkpoint}"
+        said = f"the table above has the results so far, and the same command resumes from {checkpoint}"
         print(f"gsnmf: interrupted; {said}", file=sys.stderr)
         return 130
     journal.remove()

@@ -64,9 +64,9 @@ def add_crosscheck(commands: Any, **common: Any) -> None:
 
 
 def _crosscheck(arguments: argparse.Namespace) -> int:
-    check_folder(arguments.out)
     written = [arguments.out / name for name in WRITTEN]
     check_outputs(written, (arguments.file, arguments.labels, arguments.seeds), arguments.force)
+    check_folder(arguments.out)
     check_problem(arguments)
     from ..crosscheck.run import check_sizes, run_crosscheck
     from ..inference.defaults import LAM_START

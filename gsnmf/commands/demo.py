@@ -46,9 +46,9 @@ def add_demo(commands: Any, **common: Any) -> None:
 
 
 def _demo(arguments: argparse.Namespace) -> int:
-    check_folder(arguments.out)
     written = PICTURES[arguments.labels is not None]
     check_outputs((arguments.out / f"{name}.png" for name in written), (), arguments.force)
+    check_folder(arguments.out)
     if arguments.labels is None:
         from ..demo.digits import run_demo
 

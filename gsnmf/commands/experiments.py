@@ -195,9 +195,9 @@ def _work(
     path = arguments.out or Path("gsnmf_results") / f"{name}_{arguments.dataset}.jsonl"
     if path.suffix != ".jsonl" or path.is_dir():
         raise ValueError(f"expected --out to name a .jsonl file; got {path}")
-    check_folder(path.parent)
     pictures = [path.with_name(f"{path.stem}_accuracy{suffix}") for suffix in (".png", ".pdf")]
     check_outputs([path, *(pictures if name == "sweep" else ())], [arguments.data], arguments.force)
+    check_folder(path.parent)
     if arguments.scheduler is not None and arguments.backend != "dask":
         raise ValueError(f"expected --backend dask with --scheduler; got {arguments.backend}")
     from .. import memory

@@ -107,13 +107,13 @@ def _figures(arguments: argparse.Namespace) -> int:
         raise ValueError(f"expected --data with one of yale, yale-condition, jaffe; got {', '.join(datasets)}")
     if arguments.large is not None and arguments.large != sorted(set(arguments.large)):
         raise ValueError(f"expected increasing shapes for --large; got {' '.join(f'{a:g}' for a in arguments.large)}")
+    if arguments.montage is not None and arguments.montage.suffix not in (".png", ".pdf", ".svg"):
+        raise ValueError(f"expected --montage to name a .png, .pdf or .svg file; got {arguments.montage}")
+    check_outputs(_written(arguments, datasets), (arguments.data, *(arguments.sweep or ())), arguments.force)
     fits = arguments.out / "fits"
     check_folder(fits)
     if arguments.montage is not None:
-        if arguments.montage.suffix not in (".png", ".pdf", ".svg"):
-            raise ValueError(f"expected --montage to name a .png, .pdf or .svg file; got {arguments.montage}")
         check_folder(arguments.montage.parent)
-    check_outputs(_written(arguments, datasets), (arguments.data, *(arguments.sweep or ())), arguments.force)
     saved: list[Path] = []
     try:
         if arguments.sweep:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from .inputs import FILES, announce, said
 from .interruptible import run_interruptible
 from .options import (
+    Interrupted,
     add_problem,
     add_run,
     check_folder,
@@ -97,12 +98,12 @@ def _fit(arguments: argparse.Namespace) -> int:
     from ..saving import pair
 
     npz, _ = pair(arguments.out)
-    check_folder(npz.parent)
     if npz.is_dir():
         raise ValueError(f"expected --out to name a file; got the folder {npz}")
     checkpoint, inputs = npz.with_suffix(".checkpoint.npz"), (arguments.file, arguments.labels, arguments.seeds)
     check_outputs([npz, npz.with_suffix(".json")], inputs, arguments.force)
     check_outputs([checkpoint], inputs, force=True)  # its own reader refuses other files
+    check_folder(npz.parent)
     check_problem(arguments)
     check_distributed(arguments)
     if not 0 <= arguments.checkpoint_every < math.inf:
@@ -117,13 +118,19 @@ def _fit(arguments: argparse.Namespace) -> int:
     if arguments.plots is not None:
         from ..drawing.plots import FIGURES
 
-        if real(arguments.plots) in (real(npz), real(npz.with_suffix(".json")), real(checkpoint)):
+        places = {real(arguments.plots), *real(arguments.plots).parents}
+        if not places.isdisjoint(map(real, (npz, npz.with_suffix(".json"), checkpoint))):
             raise ValueError(f"expected --plots to name a folder other than the fit's own files; got {arguments.plots}")
-        check_folder(arguments.plots)
         check_outputs((arguments.plots / f"{name}.png" for name in FIGURES), inputs, arguments.force)
+        check_folder(arguments.plots)
     if arguments.distributed:
         return in_processes(arguments, checkpoint, lambda: _fit_and_save(arguments, npz, checkpoint))
-    return _fit_and_save(arguments, npz, checkpoint)
+    try:
+        return _fit_and_save(arguments, npz, checkpoint)
+    except KeyboardInterrupt:
+        if checkpoint.exists():
+            raise Interrupted(f"the same command resumes from {checkpoint}") from None
+        raise
 
 
 def _fit_and_save(arguments: argparse.Namespace, npz: Path, checkpoint: Path) -> int:
@@ -169,13 +176,15 @@ def _fit_and_save(arguments: argparse.Namespace, npz: Path, checkpoint: Path) ->
 
 
 def _is_finished(npz: Path) -> bool:
-    """Return whether a fit that no signal ended is saved there."""
+    """Return whether a fit that can be used, and that no signal ended, is saved there."""
     from ..saving import load_fit
 
     try:
-        return not load_fit(npz).fit.message.startswith(INTERRUPTED)
+        saved = load_fit(npz)
     except (OSError, ValueError):
         return False
+    ended = saved.fit.stream is None or saved.seconds is not None  # see `stream.check_interrupted`
+    return ended and saved.fit.is_finite and not saved.fit.message.startswith(INTERRUPTED)
 
 
 def _describe_fit(arguments: argparse.Namespace, npz: Path, data: Data, fit: Fit, seconds: float) -> int:

@@ -47,14 +47,21 @@ def check_outputs(files: Iterable[Path], inputs: Iterable[Path | None], force: b
             if path not in read:
                 continue
             if path == real(file) or path.is_file():
-                raise ValueError(f"expected --out to name a file other than the input; got {read[path]} for both")
+                raise _same_as_input(read[path])
             # it would be read as a part of the input the next time, or replace one
             raise ValueError(f"expected files to write outside the folder that is read; got {file} in {read[path]}")
+        for path, named in read.items():
+            if file.exists() and path.exists() and file.samefile(path):  # other capitals, or a second link
+                raise _same_as_input(named)
     for file in files:
         if (file.exists() or file.is_symlink()) and not force and not is_own(file):
             remedy = "choose another --out" if file.suffix == ".jsonl" else "--force replaces it"  # lines are appended
             expected = "expected a new file to write, or one that gsnmf wrote"
             raise ValueError(f"{expected}; got {file}, which exists and was not written by gsnmf ({remedy})")
+
+
+def _same_as_input(path: Path) -> ValueError:
+    return ValueError(f"expected --out to name a file other than the input; got {path} for both")
 
 
 def real(path: Path) -> Path:

@@ -74,10 +74,10 @@ def _report(arguments: argparse.Namespace) -> int:
     out = npz.with_suffix(".html") if arguments.out is None else arguments.out
     if out.is_dir() or real(out) in (real(npz), real(text)):
         raise ValueError(f"expected --out to name a file other than the fit's own files; got {out}")
-    check_folder(out.parent)
     check_outputs([out], (arguments.data, arguments.labels, arguments.image_mask, npz, text), arguments.force)
     if out.suffix.lower() != ".html":  # by which it is recognised the next time
         raise ValueError(f"expected --out to end in .html; got {out}")
+    check_folder(out.parent)
     saved = load_fit(arguments.fit)
     data = _data(arguments, saved)
     shape = _shape(arguments, saved)

@@ -29,7 +29,9 @@ def add_stream(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group(
         "streams, for samples that need not fit in memory (also .h5ad, .h5 and .zarr files)"
     )
-    group.add_argument("--stream", action="store_true", help="read samples in batches, several times")
+    group.add_argument(
+        "--stream", action="store_true", help="read samples in batches, several times; --out gets the fit so far"
+    )
     group.add_argument("--passes", type=int, metavar="N", help=f"times that samples are read (default: {PASSES})")
     group.add_argument(
         "--batch-size", type=int, metavar="N", help="samples of a batch (default: a 32nd of all, from 64 to 512)"

@@ -287,6 +287,9 @@ BAD = [
     ("10x with too few genes",
      {"d/matrix.mtx": f"{MARKET}2 1 1\n1 1 3\n", "d/genes.tsv": "i\tn\n", "d/barcodes.tsv": "b\n"},
      ["{f}/d", *FIT], "expected 2 features in {f}/d, as the matrix has; got 1"),
+    ("a fit below the folder that is read", {"d/matrix.mtx": f"{MARKET}1 1 1\n1 1 3\n"},
+     ["{f}/d", "--rank", "1", "--out", "{f}/d/below/out"],
+     "expected files to write outside the folder that is read; got {f}/d/below/out.npz in {f}/d"),
     ("a fit into the folder that is read", {"d/matrix.mtx": f"{MARKET}1 1 1\n1 1 3\n"},
      ["{f}/d", "--rank", "1", "--out", "{f}/d/out"],
      "expected files to write outside the folder that is read; got {f}/d/out.npz in {f}/d"),
@@ -475,6 +478,8 @@ BAD = [
      "expected the name of a file; got '.'"),
     ("--out of two dots", FILES, ["{f}/x.csv", "--rank", "1", "--out", ".."],
      "expected the name of a file; got '..'"),
+    ("pictures below the fit", FILES, ["{f}/x.csv", "--rank", "1", "--out", "{f}/a", "--plots", "{f}/a.npz/b"],
+     "expected --plots to name a folder other than the fit's own files; got {f}/a.npz/b"),
     ("pictures over the fit", FILES, ["{f}/x.csv", "--rank", "1", "--out", "{f}/a", "--plots", "{f}/a.npz"],
      "expected --plots to name a folder other than the fit's own files; got {f}/a.npz"),
     ("no rank, no labels", FILES, ["{f}/x.csv", "--out", "{f}/out"],
@@ -591,6 +596,10 @@ BAD = [
           ("text that is correct", {"correct": ["x"]}),
           ("no samples", {"size": 0}),
       ]),
+    ("a result that is nested deeply", {"a.jsonl": '{"command": "x", "crc": 1, "v": ' + "[" * 985 + "]" * 985 + "}"},
+     ["figures", "digits", "--sweep", "{f}/a.jsonl", "--out", "{f}"],
+     "expected {f}/a.jsonl to hold results of `gsnmf reproduce` or `gsnmf sweep`; got the line "
+     "b'{{\"command\": \"x\", \"crc\": 1, \"v\": [[[[[[[[[[[[[[[[[[[['"),
     ("a result without a shape", {"a.jsonl": result({"settings": {"rank": 3}})},
      ["figures", "digits", "--sweep", "{f}/a.jsonl", "--out", "{f}"],
      "expected results of nmf_gs on digits with a setting large; got none"),
@@ -622,7 +631,9 @@ def test_the_table_is_long_and_has_no_row_twice():
 
 
 def contents(folder):
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    """Return all files and folders; `figures` makes its folder of fits before it reads --sweep."""
+    found = [path for path in folder.rglob("*") if path.name != "fits"]
+    return {path: path.read_bytes() if path.is_file() else None for path in found}
 
 
 def write(path, content):

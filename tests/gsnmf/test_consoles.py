@@ -61,6 +61,38 @@ def test_streams_are_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     assert out.getvalue() == "said\n"
 
 
+def test_a_stream_that_was_closed_ends_no_command(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Progress bars and colours ask it whether it is a terminal."""
+    closed = [io.TextIOWrapper(io.BytesIO(), encoding="ascii"), io.StringIO()]
+    for stream in closed:
+        stream.close()
+    monkeypatch.setattr(sys, "stdout", closed[0])
+    monkeypatch.setattr(sys, "stderr", closed[1])
+    assert cli.main(words) == 2
+    assert Path(words[-1]).exists()
+
+
+def test_two_threads_give_the_streams_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    out = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", out)
+    one, other = forgiving(), forgiving()
+    one.__enter__()
+    other.__enter__()
+    one.__exit__(None, None, None)
+    other.__exit__(None, None, None)
+    assert sys.stdout is out
+
+
+@pytest.mark.parametrize("words", [["--version"], ["fit", "--help"]])
+def test_help_that_cannot_be_printed_is_an_error(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(words) == 0
+    monkeypatch.setattr(sys, "stdout", Broken(OSError(28, "No space left on device")))
+    assert cli.main(words) == 2
+    assert "not all could be printed (No space left on device)" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("error", "code", "said"),
     [

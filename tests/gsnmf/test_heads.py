@@ -327,6 +327,16 @@ def test_a_pointless_fit_is_said_once(change, options, said):
     assert len([w for w in caught if issubclass(w.category, DeadComponentsWarning)]) == 1
 
 
+def test_one_class_for_everything_is_said():
+    """Samples of two classes that do not differ: every component is in use, and all samples are equally near."""
+    X, y = np.tile([9.0, 5.0, 7.0], (20, 1)), np.repeat(["a", "b"], [15, 5])
+    with pytest.warns(
+        DeadComponentsWarning, match="All of 20 training samples are predicted to be of class a"
+    ) as caught:
+        GroupSparseNMF(**QUICK, predict_by="nearest").fit(X, y)
+    assert len([w for w in caught if issubclass(w.category, DeadComponentsWarning)]) == 1
+
+
 POINTLESS = {
     "zeros": (0.0, [], "All entries of X are 0: nothing can be learned from them. Check how X was read."),
     "small": (1e-3, [], "multiply X by a constant so that they are counts."),

@@ -6,7 +6,11 @@ import contextlib
 import importlib
 import logging
 import os
+import re
 import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +125,68 @@ def test_an_unfinished_fit_does_not_replace_a_finished_one(
     monkeypatch.setattr(cavi, "run", run)
     assert cli.main(other) == 0
     assert (tmp_path / "fit.npz").read_bytes() != finished
+
+
+def test_an_interruption_before_the_first_sweeps_names_the_checkpoint(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    def after_sweeps(*args: Any, callback: Any, **options: Any) -> None:
+        def once(fit: Any) -> None:
+            callback(fit)
+            raise KeyboardInterrupt
+
+        run(*args, callback=once, **options)
+
+    run = cavi.run
+    for broken, said in (
+        (interrupted, "interrupted; nothing was saved"),
+        (after_sweeps, "interrupted after sweep 25; saved in"),
+        (interrupted, f"interrupted; the same command resumes from {tmp_path / 'fit.checkpoint.npz'}"),
+    ):
+        monkeypatch.setattr(cavi, "run", broken)
+        assert cli.main([*words, "--tol", "0"]) == 130
+        assert said in capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc").exists(), reason="needs the list of processes")
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_a_command_and_its_worker_processes(tmp_path: Path, number: int, code: int) -> None:
+    """It comes after the first row; the same command then goes on."""
+    rows = tmp_path / "rows.jsonl"
+    words = ["reproduce", "digits", "--quick", "--restarts", "2", "--methods", "nmf_vb", "nmf_gs", "--jobs", "2"]
+    command = [sys.executable, "-c", "from gsnmf.cli import main; raise SystemExit(main())", *words, "--out", str(rows)]
+    environment = os.environ | {"GSNMF_TEST_MARK": str(tmp_path)}
+
+    def living() -> list[str]:
+        found = []
+        for place in Path("/proc").glob("[0-9]*/environ"):
+            with contextlib.suppress(OSError):
+                found += [place.parts[2]] * (str(tmp_path).encode() in place.read_bytes())
+        return found
+
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment
+    ) as ran:
+        until = time.monotonic() + 120
+        while time.monotonic() < until and (not rows.exists() or rows.read_text().count('"fold"') < 1):
+            time.sleep(0.05)
+        assert len(living()) >= 3
+        ran.send_signal(number)
+        _, said = ran.communicate(timeout=60)
+    assert ran.returncode == code, said
+    assert re.search(r"gsnmf: interrupted; .*rows.jsonl has \d+ folds; the same command resumes from there", said)
+    assert "Traceback" not in said
+    until = time.monotonic() + 30
+    while time.monotonic() < until and living():
+        time.sleep(0.1)
+    assert living() == []
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert "resuming from" in done.stderr
 
 
 @pytest.mark.parametrize("sparse", [False, True])

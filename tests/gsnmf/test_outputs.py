@@ -87,6 +87,14 @@ def test_nothing_is_written_into_a_folder_that_is_read(tmp_path):
     check_outputs([tmp_path / "fit.npz"], [tmp_path / "part.npz"], False)
 
 
+def test_an_input_is_not_replaced_by_another_name_of_it(tmp_path):
+    """As on file systems where capitals do not count."""
+    np.savez(tmp_path / "x.npz", X=np.ones((2, 3)))
+    os.link(tmp_path / "x.npz", tmp_path / "fit.npz")
+    with pytest.raises(ValueError, match=r"expected --out to name a file other than the input; got .*x\.npz for both"):
+        check_outputs([tmp_path / "fit.npz"], [tmp_path / "x.npz"], True)
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names on this system")
 def test_devices_pipes_and_links_to_nothing_are_not_replaced(tmp_path):
     os.mkfifo(tmp_path / "pipe.npz")

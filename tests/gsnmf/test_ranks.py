@@ -272,7 +272,7 @@ def test_the_interrupted_command_says_so(matrix, asked, monkeypatch, capsys):
     assert cli.main(["choose", str(matrix), "--ranks", "2,4", "--out", str(matrix.parent)]) == 130
     captured = capsys.readouterr()
     assert "Chosen: 4 components" in captured.out
-    assert "interrupted; the table has the results so far" in captured.err
+    assert "interrupted; the table above has the results so far" in captured.err
     assert cli.main(["choose", str(matrix), "--ranks", "2,4", "--out", str(matrix.parent / "whole")]) == 130
     monkeypatch.setattr(choosing, "_score", score)
     del asked[:]
@@ -293,7 +293,7 @@ def test_an_interrupted_run_leaves_the_table_of_a_finished_one(matrix, asked, mo
     monkeypatch.setattr(choosing, "_score", lambda *a, **o: score(*a, **o) if len(asked) < 1 else _interrupt())
     assert cli.main([*words, "--ranks", "2,4"]) == 130
     assert (matrix.parent / "ranks.csv").read_bytes() == before
-    assert f"Not saved: {matrix.parent / 'ranks.csv'} stays as an earlier run wrote it" in capsys.readouterr().out
+    assert f"Not saved: {matrix.parent / 'ranks.csv'} stays as it was" in capsys.readouterr().out
     monkeypatch.setattr(choosing, "_score", score)
     assert cli.main([*words, "--ranks", "2,4"]) == 0
     assert (matrix.parent / "ranks.csv").read_bytes() != before

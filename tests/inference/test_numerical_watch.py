@@ -13,7 +13,7 @@ import pytest
 import scipy.sparse
 
 from gsnmf.inference import cavi
-from gsnmf.model import Gamma, GroupSparse, Priors, as_data
+from gsnmf.model import Exponential, Gamma, GroupSparse, Priors, Relevance, as_data
 
 F, N, GROUPS = 6, 8, np.arange(8) % 2
 COUNTS = np.random.default_rng(0).poisson(np.random.default_rng(1).gamma(0.5, 6.0, (F, N))).astype(float)
@@ -21,14 +21,15 @@ LARGE = np.random.default_rng(2).poisson(1e9 * np.random.default_rng(3).gamma(1.
 MATRICES = {"10⁹": LARGE, **{f"× {unit:g}": COUNTS * unit for unit in (1e-6, 1e-3, 1.0, 1e3, 1e6)}}
 NUMBERS = (1e-6, 1.0, 1e8)
 PARTLY = [0, 1, None, 1, 0, None, 0, 1]
-HIDDEN = np.where(np.random.default_rng(4).random((F, N)) < 0.2, np.nan, 1.0)
+HIDDEN = np.random.default_rng(4).random((F, N)) < 0.2
+FAMILIES = {"ARD": Relevance, "exponential": Exponential}
 
 
-def watched(X, priors, K, groups=GROUPS, **options):
+def watched(X, priors, K, groups=GROUPS, hidden=None, **options):
     """Run a fit; return it, and what it said."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        data = as_data(X, groups)
+        data = as_data(X, groups, hidden=hidden)
         fit = cavi.run(data, priors, key=jax.random.key(0), rank=K, max_steps=20, tol=None, **options)
     return fit, " ".join(str(warning.message) for warning in caught)
 
@@ -85,17 +86,20 @@ def check_kinds(kind, matrices, numbers):
     """Fit other kinds of data, priors and sweeps at these extremes; raise if some fit is wrong."""
     failed = {}
     for name, a_t, a_v, b in itertools.product(matrices, *[numbers] * 3):
-        X = MATRICES[name] * (HIDDEN if kind == "masked" else 1.0)
-        priors = Priors(Gamma(a_t, 1.0), Gamma(a_v, b) if kind == "Gamma" else GroupSparse(Gamma(a_v, b)))
-        groups = PARTLY if kind == "unlabelled" else GROUPS
-        fit, said = watched(X, priors, 3, groups, accelerate=kind != "plain")
+        X = MATRICES[name]
+        form = scipy.sparse.csr_array if "sparse" in kind else np.asarray
+        hidden = scipy.sparse.csr_array(HIDDEN) if "masked" in kind else None
+        family, rate = FAMILIES.get(kind, GroupSparse), Gamma(a_v, b)
+        priors = Priors(Gamma(a_t, 1.0), rate if kind == "Gamma" else family(rate))
+        groups = PARTLY if "unlabelled" in kind else GROUPS
+        fit, said = watched(form(X), priors, 3, groups, hidden, accelerate=kind != "plain")
         found = complaint(fit, said, X, priors, 3)
         if found is not None:
             failed[name, a_t, a_v, b] = found
     assert not failed, (len(failed), dict(itertools.islice(failed.items(), 8)))
 
 
-KINDS = ["Gamma", "unlabelled", "masked", "plain"]
+KINDS = ["Gamma", "ARD", "exponential", "unlabelled", "masked", "sparse unlabelled", "sparse masked", "plain"]
 
 
 @pytest.mark.slow
