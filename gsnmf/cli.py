@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import warnings
 from typing import Any, NoReturn
 
 from . import __version__
@@ -57,6 +58,8 @@ def main(argv: list[str] | None = None) -> int:
         argv: the words after `gsnmf`; None for those of this process. An interruption then ends the process at once if
             it computes itself, as Python's own end would wait for JAX's compilers, or crash in them.
     """
+    if argv is None:
+        warnings.showwarning = _warned
     words = sys.argv[1:] if argv is None else argv
     with forgiving() as printed:
         code = _run(words)
@@ -68,6 +71,11 @@ def main(argv: list[str] | None = None) -> int:
     if argv is None and code in CODES.values() and words[0] not in POOLED:
         os._exit(code)
     return code
+
+
+def _warned(message: Warning | str, *_: Any, **__: Any) -> None:
+    """Print a warning in one line, without the place in the code that it comes from."""
+    print(f"gsnmf: warning: {' '.join(str(message).split())}", file=sys.stderr)
 
 
 def _run(words: list[str]) -> int:

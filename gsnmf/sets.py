@@ -75,10 +75,19 @@ def read_sets(path: str | Path) -> dict[str, list[str]]:
 
 
 def _read_json(text: str, path: Path) -> dict[str, list[str]]:
+    twice: list[str] = []
+
+    def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        names = [name for name, _ in pairs]
+        twice.extend(name for n, name in enumerate(names) if name in names[:n])
+        return dict(pairs)
+
     try:
-        sets = json.loads(text)
+        sets = json.loads(text, object_pairs_hook=distinct)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"expected JSON in {path}; got {error}") from None
+    if twice:
+        raise ValueError(f"expected sets with distinct names in {path}; got {twice[0]!r} twice")
     lists = isinstance(sets, dict) and all(isinstance(members, list) for members in sets.values())
     if not lists or not all(isinstance(member, str) for members in sets.values() for member in members):
         raise ValueError(f'expected {path} to be an object of lists of names, {{"T cell": ["CD3D"]}}; got other JSON')

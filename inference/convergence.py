@@ -87,7 +87,8 @@ def as_fit(state: State, elbos: list[np.ndarray], now: Array, stop: bool, schedu
     elif tol is None or len(before) < 2:
         message = f"All {len(elbo)} sweeps were made."
     else:
-        changes = np.abs(np.diff(before)) / abs(before[-1])
+        with np.errstate(divide="ignore", invalid="ignore"):  # a bound of 0
+            changes = np.abs(np.diff(before)) / abs(before[-1])
         change = changes[changes > 0][-1] if changes.any() else 0.0  # a dropped sweep changes nothing
         message = f"After {len(elbo)} sweeps the bound still changed by {change:.1e} of itself, above tol={tol:g}."
     priors = learned_priors(schedule.priors, state.priors, schedule.learn)

@@ -128,7 +128,7 @@ def find_unlabelled(y: ArrayLike, marker: Any) -> NDArray[np.bool_]:
     """Return whether each sample is unlabelled: its label is None, NaN, pandas' NA, or the estimator's `unlabelled`.
 
     −1 is also an ordinary name of a class, as in {−1, 1}. If the marker is "auto", −1 stands for unlabelled samples if
-    there are two or more other labels and all are whole numbers ≥ 0; {−1, 0, 1} could be either, and is refused.
+    there is no other label, or two or more that are whole numbers ≥ 0; {−1, 0, 1} could be either, and is refused.
     """
     check_single(y)
     labels: list[Any] = list(np.asarray(y, object).ravel())
@@ -138,6 +138,8 @@ def find_unlabelled(y: ArrayLike, marker: Any) -> NDArray[np.bool_]:
     if isinstance(marker, str) and marker == "auto":
         numbers = all(isinstance(label, Real) and not isinstance(label, (bool, np.bool)) for label in known)
         others = known - {-1}
+        if known == {-1}:
+            return np.ones(len(labels), bool)
         if not numbers or len(others) == len(known) or len(others) < 2 or any(c < 0 or c % 1 for c in others):
             return unlabelled
         if others == {0, 1}:
@@ -148,6 +150,15 @@ def find_unlabelled(y: ArrayLike, marker: Any) -> NDArray[np.bool_]:
         marker = -1
     marked = np.array([marker is not None and label == marker for label in labels], bool)
     return unlabelled | (marked & ~unlabelled)
+
+
+def unmasked_labels(y: Any) -> Any:
+    """Return labels with None in place of those that a NumPy masked array hides."""
+    if not np.ma.isMaskedArray(y):
+        return y
+    labels = np.array(y.data, object)
+    labels[np.ma.getmaskarray(y)] = None
+    return labels
 
 
 def read_known(y: ArrayLike, unlabelled: NDArray[np.bool_]) -> NDArray[Any]:
@@ -210,10 +221,11 @@ def index_known(y: ArrayLike, marker: Any, classes: NDArray[Any]) -> NDArray[Any
 
     Args:
         y: one label per sample.
-        marker: as in `find_unlabelled`.
+        marker: as in `find_unlabelled`; with "auto", −1 is a class if it is among them.
         classes: sorted.
     """
-    check_single(y)
+    if isinstance(marker, str) and marker == "auto" and classes.dtype.kind in "biuf":
+        marker = None if -1 in classes else -1
     unlabelled = find_unlabelled(y, marker)
     index = np.full(len(unlabelled), -1)
     if not unlabelled.all():

@@ -38,7 +38,7 @@ class SampleReader:
         """Return X, features × samples, and the classes' indices; clear the attributes of an earlier fit."""
         for name in OF_LABELS:
             self.__dict__.pop(name, None)
-        X = parameters.unmasked(X)
+        X, y = parameters.unmasked(X), parameters.unmasked_labels(y)
         several = as_indicator(y)
         index: NDArray[Any] | None = None
         if several is not None:
@@ -73,8 +73,12 @@ class SampleReader:
         self, X: ArrayLike, y: ArrayLike | None, classes: ArrayLike | None, first: bool
     ) -> tuple[Any, NDArray[Any] | None]:
         """Return a batch as `_read` does; the first one decides classes and unit."""
+        y = parameters.unmasked_labels(y)
         if y is not None:
             parameters.check_single(y)
+        known = getattr(self, "classes_", None)
+        if not first and classes is not None and set(np.ravel(classes).tolist()) != set([] if known is None else known):
+            raise ValueError(f"expected the classes of the first batch, {known}; got {list(np.ravel(classes))}")
         if first and classes is None:
             return self._read(X, y)
         matrix = validate_data(self, parameters.unmasked(X), reset=first, **VALIDATION)

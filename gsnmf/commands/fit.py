@@ -100,6 +100,9 @@ def _fit(arguments: argparse.Namespace) -> int:
     npz, _ = pair(arguments.out)
     if npz.is_dir():
         raise ValueError(f"expected --out to name a file; got the folder {npz}")
+    if npz.stem.endswith(".checkpoint"):
+        whose = npz.with_name(f"{npz.stem.removesuffix('.checkpoint')}.npz")
+        raise ValueError(f"expected another name for --out: {npz} is that of the checkpoint of {whose}")
     checkpoint, inputs = npz.with_suffix(".checkpoint.npz"), (arguments.file, arguments.labels, arguments.seeds)
     check_outputs([npz, npz.with_suffix(".json")], inputs, arguments.force)
     check_outputs([checkpoint], inputs, force=True)  # its own reader refuses other files
@@ -125,9 +128,12 @@ def _fit(arguments: argparse.Namespace) -> int:
         check_folder(arguments.plots)
     if arguments.distributed:
         return in_processes(arguments, checkpoint, lambda: _fit_and_save(arguments, npz, checkpoint))
+    before = _written_at(npz)
     try:
         return _fit_and_save(arguments, npz, checkpoint)
     except KeyboardInterrupt:
+        if _written_at(npz) != before:
+            raise Interrupted(f"the fit is saved in {npz}") from None
         if checkpoint.exists():
             raise Interrupted(f"the same command resumes from {checkpoint}") from None
         raise
@@ -173,6 +179,11 @@ def _fit_and_save(arguments: argparse.Namespace, npz: Path, checkpoint: Path) ->
         return 130
     checkpoint.unlink(missing_ok=True)  # not before the fit is saved
     return _describe_fit(arguments, npz, data, fit, seconds)
+
+
+def _written_at(file: Path) -> int | None:
+    """Return when a file was written; None if it does not exist."""
+    return file.stat().st_mtime_ns if file.exists() else None
 
 
 def _is_finished(npz: Path) -> bool:

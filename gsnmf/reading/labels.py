@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -88,6 +89,9 @@ def require_shared(labels: NDArray[Any], path: PathLike) -> NDArray[Any]:
     """
     sets = [some if isinstance(some, list) else [some] for some in labels.tolist() if some is not None and some == some]
     counts = Counter(label for some in sets for label in some)
+    numbers = [label for label in counts if isinstance(label, (int, float))]
+    if -1 in counts and len(counts) == len(numbers) > 2 and min(label for label in numbers if label != -1) >= 0:
+        warnings.warn(f"-1 in {path} is read as a group: unlabelled samples have NA, or NaN in .npy", stacklevel=2)
     if len(sets) > 2 and all(any(counts[label] == 1 for label in some) for some in sets):
         shown = ", ".join(repr(label) for label in list(counts)[:3])
         several = " (a semicolon separates labels of one sample: leave out all but the labels)"

@@ -6,6 +6,7 @@ import io
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,16 @@ def test_redirections_of_a_shell(words: list[str], redirection: str, code: int) 
     assert "Exception ignored" not in ran.stderr
     assert Path(words[-1]).exists()
     assert Path(words[-1]).read_bytes()[:2] == b"PK"  # and no message
+
+
+def test_a_warning_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a command that is a process: elsewhere warnings go where the caller wants them."""
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+    monkeypatch.setattr(sys, "argv", ["gsnmf", "fit"])
+    monkeypatch.setattr(cli, "_run", lambda _: 0)
+    assert cli.main() == 0
+    warnings.showwarning("two\nlines", UserWarning, "somewhere.py", 1)
+    assert capsys.readouterr().err == "gsnmf: warning: two lines\n"
 
 
 @pytest.mark.parametrize(("command", "at_once"), [("fit", True), ("choose", True), ("reproduce", False)])

@@ -151,6 +151,17 @@ def test_an_interruption_before_the_first_sweeps_names_the_checkpoint(
         assert said in capsys.readouterr().err.splitlines()[-1]
 
 
+def test_an_interruption_after_the_fit_is_saved_says_so(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "_describe_fit", interrupted)
+    assert cli.main(words) == 130
+    assert f"interrupted; the fit is saved in {words[-1]}" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").exists(), reason="needs the list of processes")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

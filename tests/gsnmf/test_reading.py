@@ -2,6 +2,7 @@
 
 import argparse
 import gzip
+import warnings
 
 import h5py
 import jax
@@ -294,6 +295,17 @@ def test_the_line_is_printed_before_a_fit(tmp_path, capsys):
 def test_labels_by_one_rule(tmp_path, text, labels):
     (tmp_path / "y.txt").write_text(text)
     assert read_labels(tmp_path / "y.txt").tolist() == labels
+
+
+def test_minus_one_in_a_file_of_labels_is_said_to_be_a_group(tmp_path):
+    for text, warned in (("-1\n0\n1\n0\n1\n-1", True), ("-1\n1\n1\n-1", False), ("-1\n-2\n1\n1", False)):
+        (tmp_path / "y.txt").write_text(text)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            assert -1 in read_labels(tmp_path / "y.txt").tolist()
+        assert [str(warning.message) for warning in caught] == [
+            f"-1 in {tmp_path / 'y.txt'} is read as a group: unlabelled samples have NA, or NaN in .npy"
+        ] * warned
 
 
 def test_labels_in_arrays_follow_the_rule():

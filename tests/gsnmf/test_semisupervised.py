@@ -137,10 +137,28 @@ def test_every_way_to_say_unknown_is_the_same(fitted):
         ([-1.0, 0.0, 3.0, np.nan], "auto", 2),
         ([None, -1, 1], "auto", 1),
         ([np.nan, 0.0, 1.0], "auto", 1),
+        ([-1, -1, -1], "auto", 3),
     ],
 )
 def test_when_minus_one_is_a_class(labels, unlabelled, unknown):
     assert parameters.find_unlabelled(labels, unlabelled).sum() == unknown
+
+
+def test_known_classes_say_what_minus_one_is():
+    """A batch may have no other label."""
+    assert parameters.index_known([-1, -1], "auto", np.array([0, 1, 2])).tolist() == [-1, -1]
+    assert parameters.index_known([-1, 0], "auto", np.array([0, 1])).tolist() == [-1, 0]
+    assert parameters.index_known([-1, 1], "auto", np.array([-1, 1])).tolist() == [0, 1]
+    with pytest.raises(ValueError, match=r"expected labels among the classes \[0, 1\]; got -1"):
+        parameters.index_known([-1, 0], None, np.array([0, 1]))
+
+
+def test_masked_labels_are_unlabelled():
+    y = parameters.unmasked_labels(np.ma.masked_array([0, 1, 2, 1], [1, 0, 0, 0]))
+    assert y.tolist() == [None, 1, 2, 1]
+    X, _, given, _, _ = problem()
+    masked = nearest_neighbour(**QUICK).fit(X, np.ma.masked_array(np.where(given < 0, 0, given), given < 0))
+    np.testing.assert_array_equal(masked.transduction_, nearest_neighbour(**QUICK).fit(X, given).transduction_)
 
 
 def test_all_labels_known_is_as_ever():

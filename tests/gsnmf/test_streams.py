@@ -124,6 +124,7 @@ def test_partial_fit():
         ({"predict_by": "nearest"}, lambda m: m.predict(X.T), "keeps no samples"),
         ({}, lambda m: m.partial_fit(X.T[:3]), "labels in every batch"),
         ({}, lambda m: m.partial_fit(X.T[:3], ["up", "left", "left"]), "got up"),
+        ({}, lambda m: m.partial_fit(X.T, names[GROUPS], classes=["left", "up"]), "expected the classes of the first"),
         ({}, lambda m: m.partial_fit(X.T[:, :3], names[GROUPS]), "features"),
     ):
         with pytest.raises(ValueError, match=said):
