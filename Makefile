@@ -31,6 +31,7 @@ test: $(VENV)/ready ## the test suite (COLD=1 without what JAX compiled in earli
 	$(CACHED) $(PARALLEL)
 
 test-slow: $(VENV)/ready ## the tests that take minutes
+	$(PIP) --editable '.[cluster]'
 	XLA_FLAGS="$(OPTIMISED) $$XLA_FLAGS" $(CACHED) -m slow --numprocesses=2 --dist=worksteal
 
 test-matrix: ## what depends on ArviZ, NumPyro and pandas, on every Python from 3.11 to 3.13 there is, with pandas 2 and 3 (MATRIX=tests for all, PANDAS=3 for one generation)
