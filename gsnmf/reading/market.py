@@ -93,5 +93,7 @@ def _check_sizes(sizes: list[int], path: Path) -> None:
     entries, least = (sizes[2], LEAST) if len(sizes) == 3 else (math.prod(sizes), 2)
     if entries * least > room + least:
         raise ValueError(f"a header that claims {entries:,} entries in {size:,} bytes")
+    if min(sizes[:2]) == 0:  # SciPy would divide by it if values follow
+        raise ValueError(f"a header that claims {sizes[0]:,} × {sizes[1]:,}")
     if max(sizes[:2]) >= 2**31:
         raise ValueError(f"a header that claims {sizes[0]:,} × {sizes[1]:,}, more than 2³¹ along an axis")

@@ -152,6 +152,14 @@ def test_coordinates_can_be_streamed(tmp_path, name):
     np.testing.assert_array_equal(open_matrix(tmp_path / name)[:, [1, 4]].toarray(), np.eye(3, 5)[:, [1, 4]])
 
 
+@pytest.mark.parametrize("sizes", ["0 8", "8 0"])
+def test_a_market_file_without_rows_or_columns(tmp_path, sizes):
+    """Values that follow all the same ended the process."""
+    (tmp_path / "x.mtx").write_text(f"%%MatrixMarket matrix array real general\n{sizes}\n2.5\n3.5\n")
+    said = refused(read_matrix, tmp_path / "x.mtx")
+    assert f"a header that claims {sizes.replace(' ', ' × ')}" in said
+
+
 def test_row_ends_below_zero(tmp_path):
     """SciPy's own check takes a matrix with a negative number of entries for an empty one."""
     rows = scipy.sparse.csr_array(np.eye(3, 5))
