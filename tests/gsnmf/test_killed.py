@@ -29,7 +29,7 @@ COMMANDS = {
     "choose": "choose x.npy --ranks 1:4 --splits 2 --restarts 1 --max-steps 100 --out .",
     "stream": "fit x.npy --stream --rank 6 --out fit --passes 300 --batch-size 10 --checkpoint-every 0",
     "sweep": "sweep digits --vary large=8,64 --runs 1 --folds 2 --restarts 1 --backend sequential --out rows.jsonl",
-    "crosscheck": "crosscheck x.npy --rank 2 --draws 20 --chains 2 --out .",
+    "crosscheck": "crosscheck x.npy --rank 2 --draws 50 --chains 2 --out .",
     "figures": "figures digits --max-steps 5 --large 1 9 --small 1 --out .",
 }
 FITS = {"fit.npz", "fit.json"}
