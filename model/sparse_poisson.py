@@ -42,7 +42,7 @@ class SparsePoisson(dist.Distribution):
     def log_prob(self, value: Array, intermediates: Any = None) -> Array:
         """Return log p(X) from the nonzero entries, in the order of `Compressed`."""
         X = self.X
-        row = jnp.searchsorted(X.indptr, jnp.arange(X.nnz, dtype=X.indptr.dtype), side="right") - 1
+        row = jnp.searchsorted(X.indptr, jnp.arange(X.nnz), side="right") - 1
         feature, sample = (X.indices, row) if X.by_sample else (row, X.indices)
         total = -(self.T.sum(axis=0) @ self.V.sum(axis=1)) - gammaln(value + 1).sum()
 

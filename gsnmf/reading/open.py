@@ -24,6 +24,7 @@ from .tables import read_table
 from .tenx import is_tenx_folder, read_tenx_folder
 from .text import read_documents
 
+BYTES = 64  # for the name and the row end of a feature or sample, about
 COLUMN = "obs:"  # before the name of a column that has labels
 
 
@@ -143,11 +144,16 @@ def load_data(path: PathLike, labels: Any = None, **options: Any) -> Data:
         labels: a file; a column of the matrix's own file, as "obs:cell_type"; a sequence, as groups in `as_data`.
         options: those of `read_matrix`; all others as in `as_data`.
     """
+    from ..memory import available, in_units  # which reads headers by this package
+
     own = {name: options.pop(name) for name in ("text", *NEEDED) if name in options}
     matrix = read_matrix(path, **own)
     names = {"feature_names": matrix.feature_names, "sample_names": matrix.sample_names}
     columns = read_columns(matrix, path, labels)
+    needed, room = BYTES * sum(matrix.X.shape), available()
     try:
+        if room is not None and needed > room:
+            raise MemoryError(f"names and row ends take {in_units(needed)}")
         return as_data(matrix.X, columns, **(names | options))
     except MemoryError as error:  # a sparse matrix may state any number of empty rows
         F, N = matrix.X.shape

@@ -175,7 +175,16 @@ def test_more_empty_rows_than_memory_holds(tmp_path, monkeypatch):
         raise MemoryError("no room for row ends")
 
     monkeypatch.setattr("gsnmf.model.missing.compress", no_room)
+    monkeypatch.setattr("gsnmf.memory.available", lambda: None)
     assert "got 1,073,741,824 × 3 (no room for row ends)" in refused(load_data, tmp_path / "x.npz")
+
+
+def test_more_samples_than_memory_has_names_for(tmp_path, monkeypatch):
+    """One flipped bit of a shape asked for 29 GB."""
+    scipy.sparse.save_npz(tmp_path / "x.npz", scipy.sparse.coo_array(([1.0], ([0], [0])), shape=(5, 10**7)))
+    monkeypatch.setattr("gsnmf.memory.available", lambda: 10**8)
+    monkeypatch.setattr("gsnmf.reading.open.as_data", None)  # would ask for memory
+    assert "got 5 × 10,000,000 (names and row ends take 640 MB)" in refused(load_data, tmp_path / "x.npz")
 
 
 def test_a_sparse_image_mask_and_a_prior_without_a_mean(seeds, tmp_path, monkeypatch, capsys):
