@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -78,8 +79,7 @@ def _read_json(text: str, path: Path) -> dict[str, list[str]]:
     twice: list[str] = []
 
     def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        names = [name for name, _ in pairs]
-        twice.extend(name for n, name in enumerate(names) if name in names[:n])
+        twice.extend(name for name, times in Counter(name for name, _ in pairs).items() if times > 1)
         return dict(pairs)
 
     try:

@@ -37,6 +37,15 @@ def test_a_fit_with_learned_hyperparameters(folder):
     assert cavi.bound(fit, data) == pytest.approx(fit.elbo[-1], rel=1e-12)
 
 
+def test_a_fit_with_groups_and_a_missing_entry():
+    """As fits of one label per sample are saved today."""
+    fit, priors, names, data, *_ = load_fit("tests/data/saved_0.2/groups")
+    assert fit.posterior.lam.mean.shape == priors.coefficients.rate.a.shape == (4, 2)
+    assert (names.group.tolist(), names.feature.tolist()) == (["a", "b"], list("uvwxyz"))
+    assert data.num_observed == 6 * 7 - 1
+    assert cavi.bound(fit, data) == pytest.approx(fit.elbo[-1], rel=1e-12)
+
+
 def test_a_fit_of_a_sparse_matrix():
     fit, _, names, data, *_ = load_fit("tests/data/saved_0.2/sparse")
     assert scipy.sparse.issparse(data.X.to_scipy())
