@@ -22,7 +22,7 @@ from .commands.report import REPORT_EXAMPLE, add_report
 from .consoles import forgiving
 from .interrupts import CODES, exit_code, listening, was_received
 
-POOLED = ("reproduce", "sweep")  # commands that compute in other processes, which Python's own end closes
+POOLED = ("reproduce", "sweep")  # their worker processes are ended by the interpreter's normal shutdown
 INTERRUPTED = 130  # what commands return after an interruption, by whichever signal
 EXAMPLES = (
     DEMO_EXAMPLE, FIT_EXAMPLE, REPORT_EXAMPLE, CHOOSE_EXAMPLE, CROSSCHECK_EXAMPLE, REPRODUCE_EXAMPLE, SWEEP_EXAMPLE,
@@ -55,8 +55,8 @@ def main(argv: list[str] | None = None) -> int:
     It is 0, 1 for a failed fit, 2 for invalid input or if not all could be printed, 130 or 143 when interrupted.
 
     Args:
-        argv: the words after `gsnmf`; None for those of this process. An interruption then ends the process at once if
-            it computes itself, as Python's own end would wait for JAX's compilers, or crash in them.
+        argv: the words after `gsnmf`; None for those of this process. An interruption then ends the process
+            at once, except for POOLED commands: normal shutdown would wait for JAX's compilers, or crash in them.
     """
     if argv is None:
         warnings.showwarning = _warned

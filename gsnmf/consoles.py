@@ -1,4 +1,4 @@
-"""Consoles that are full or closed: what is printed is lost, work is not."""
+"""Standard streams that lose output to a full or closed console instead of ending the command."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class Lossy:
-    """A stream of text whose failures to write are remembered, not raised.
+    """A text stream that records its first failure to write instead of raising it.
 
     lost: the first failure; None if there was none.
 
@@ -53,7 +53,7 @@ class Lossy:
 def forgiving() -> Iterator[Lossy]:
     """Let stdout and stderr lose what cannot be written, and replace characters they cannot encode; return stdout."""
     _open_missing()
-    # another thread may have wrapped them, and give them back before this one does
+    # another thread may have wrapped the streams already and restore them before this one does
     before = [stream.stream if isinstance(stream, Lossy) else stream for stream in (sys.stdout, sys.stderr)]
     with open(os.devnull, "w", encoding="utf-8") as nowhere:
         for stream in before:
@@ -61,7 +61,7 @@ def forgiving() -> Iterator[Lossy]:
                 with suppress(OSError, ValueError):  # it is full, or was closed
                     stream.reconfigure(errors="replace")
         out, err = (Lossy(nowhere if stream is None else stream) for stream in before)
-        sys.stdout, sys.stderr = out, err  # like text streams in all that is asked of them
+        sys.stdout, sys.stderr = out, err  # all other attributes are those of the stream
         try:
             yield out
         finally:
@@ -71,7 +71,7 @@ def forgiving() -> Iterator[Lossy]:
 
 
 def _open_missing() -> None:
-    """Open descriptors 0 to 2 if they are closed: later files would get these numbers, and messages."""
+    """Open closed descriptors 0 to 2, so that no file opened later takes their numbers and receives messages."""
     for number in range(3):
         try:
             os.fstat(number)
