@@ -25,7 +25,6 @@ from ..model.conjugacy import Rate, expected, negative_kl, require_closed_forms
 from ..model.data import Data, as_data
 from ..model.groups import SingleGroups
 from ..model.indexed import as_membership
-from ..model.matrix import is_traced
 from ..model.metadata import Names
 from ..model.priors import Gamma, Priors, canonical, is_grouped
 from ..model.problem import Problem, require_representable
@@ -128,21 +127,7 @@ def fold_in(
     if (learned.lam is None) != (problem.priors.coefficients.hyperprior is None):
         with_lam, name = "without" if learned.lam is None else "with", type(problem.priors.coefficients).__name__
         raise ValueError(f"expected priors {with_lam} λ, like the posterior; got {name} coefficients")
-    folded = fold(problem.priors, learned.T, learned.lam, data, max_steps=max_steps, tol=tol)
-    _require_sums(folded.bound, data)
-    return folded
-
-
-def _require_sums(bound: Array, data: Data) -> None:
-    """Raise if sums of x log x exceed the largest number at this precision, where ℒ_τ(c) is not a number."""
-    if is_traced(bound, data.X) or np.isfinite(bound).all():
-        return
-    largest = float(np.finfo(bound.dtype).max)
-    if data.num_features * data.matrix.largest() > 1e-3 * largest:  # log x is below 10³
-        raise ValueError(
-            f"expected X with sums of x log x below {largest:.1e}, the largest number at this precision; "
-            f"got entries up to {data.matrix.largest():.1e}, which are too large"
-        )
+    return fold(problem.priors, learned.T, learned.lam, data, max_steps=max_steps, tol=tol)
 
 
 def fold(priors: Priors, T: Gamma, lam: Gamma | None, data: Data, *, max_steps: int, tol: float) -> Folded:

@@ -91,12 +91,18 @@ def as_problem(data: Data | Problem, priors: Priors | None = None, rank: int | N
 
 
 def require_representable(data: Data) -> None:
-    """Raise if X has entries that are infinite at the precision JAX is set to."""
-    largest, size = float(np.finfo(jnp.result_type(float)).max), jnp.result_type(float).itemsize
-    if not is_traced(data.X) and data.X.dtype.itemsize > size and data.matrix.largest() > largest:
-        raise ValueError(
-            f"expected X below {largest:.1e}, the largest number at this precision; got {data.matrix.largest()}"
-        )
+    """Raise if entries of X, or the bound, which adds up x log x, leave the range of JAX's precision."""
+    if is_traced(data.X) or data.X.dtype.kind in "biu":
+        return
+    info, largest = np.finfo(jnp.result_type(float)), data.matrix.largest()
+    greatest, least = float(info.max), float(info.tiny)
+    if largest > greatest:
+        raise ValueError(f"expected X below {greatest:.1e}, the largest number at this precision; got {largest}")
+    if 0 < largest < least:
+        raise ValueError(f"expected X above {least:.1e}, the smallest number at this precision; got {largest} at most")
+    total, most = data.matrix.total(), greatest / np.log(greatest)
+    if total > most:
+        raise ValueError(f"expected entries of X that add up to {most:.1e} at most at this precision; got {total:.1e}")
 
 
 def _prepare(data: Data, priors: Priors, rank: int | None) -> tuple[Data, Priors, int]:

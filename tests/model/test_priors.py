@@ -173,8 +173,13 @@ def test_values_are_checked_in_the_precision_they_are_used_in():
     with jax.enable_x64(False):
         with pytest.raises(ValueError, match=r"dictionary.b to be positive and finite in float32; got 1.e.60"):
             Problem(DATA, Priors(Gamma(1.0, 1e60), OK), 2)
-        with pytest.raises(ValueError, match=r"expected X below 3.4e.38"):
-            Problem(as_data(1e300 * np.ones((2, 2))), Priors(OK, OK), 2)
+        for X, message in (
+            (1e300, r"expected X below 3.4e.38"),
+            (1e36, r"expected entries of X that add up to 3.8e.36 at most at this precision; got 4.0e.36"),
+            (1e-40, r"expected X above 1.2e-38, the smallest number at this precision; got 1e-40 at most"),
+        ):
+            with pytest.raises(ValueError, match=message):
+                Problem(as_data(X * np.ones((2, 2))), Priors(OK, OK), 2)
 
 
 def test_data_must_come_through_its_door():
