@@ -15,6 +15,7 @@ from .options import (
     check_problem,
     make_priors,
     open_journal,
+    place,
     read_problem,
     run_options,
     seed,
@@ -60,7 +61,7 @@ def add_choose(commands: Any, **common: Any) -> None:
     )
     choose.set_defaults(run=_choose)
     folder = Path("gsnmf_choice")
-    choose.add_argument("--out", type=Path, default=folder, metavar="DIR", help="output folder (default: %(default)s)")
+    choose.add_argument("--out", type=place, default=folder, metavar="DIR", help="output folder (default: %(default)s)")
     add_problem(choose, several=True)
     choose.add_argument("--share", type=float, default=0.1, help="proportion of entries to hold out (default: 0.1)")
     choose.add_argument("--splits", type=int, default=3, metavar="N", help="number of random splits (default: 3)")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from .inputs import FILES, announce
-from .options import Interrupted, add_problem, check_folder, check_problem, open_journal, read_problem, seed
+from .options import Interrupted, add_problem, check_folder, check_problem, open_journal, place, read_problem, seed
 from .outputs import add_force, check_outputs
 
 CROSSCHECK_EXAMPLE = "  gsnmf crosscheck --out crosscheck --seed 1"
@@ -46,7 +46,7 @@ def add_crosscheck(commands: Any, **common: Any) -> None:
     crosscheck.set_defaults(run=_crosscheck)
     folder = Path("gsnmf_crosscheck")
     crosscheck.add_argument(
-        "--out", type=Path, default=folder, metavar="DIR", help="output folder (default: %(default)s)"
+        "--out", type=place, default=folder, metavar="DIR", help="output folder (default: %(default)s)"
     )
     add_problem(crosscheck, optional=True, init="groups")
     add_force(crosscheck)

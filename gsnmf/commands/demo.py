@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from .options import check_folder, seed
+from .options import check_folder, place, seed
 from .outputs import add_force, check_outputs
 
 DEMO_EXAMPLE = "  gsnmf demo --out demo --seed 1"
@@ -37,7 +37,7 @@ def add_demo(commands: Any, **common: Any) -> None:
         **common,
     )
     demo.add_argument(
-        "--out", type=Path, default=Path("gsnmf_demo"), metavar="DIR", help="output folder (default: %(default)s)"
+        "--out", type=place, default=Path("gsnmf_demo"), metavar="DIR", help="output folder (default: %(default)s)"
     )
     demo.add_argument("--seed", type=seed, default=0, metavar="N", help="seed of the first random start (default: 0)")
     demo.add_argument("--labels", type=float, metavar="SHARE", help="proportion of labels to keep, from 0.05 to 0.95")

@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .options import Interrupted, check_folder
+from .options import Interrupted, check_folder, place
 from .outputs import add_force, check_outputs
 
 if TYPE_CHECKING:
@@ -82,9 +82,9 @@ def add_commands(commands: Any, **common: Any) -> None:
 
 def _work_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("dataset", choices=DATASETS, metavar="DATASET", help=", ".join(DATASETS))
-    parser.add_argument("--data", type=Path, metavar="PATH", help="your copy of yale or jaffe: a folder, or an npz")
+    parser.add_argument("--data", type=place, metavar="PATH", help="your copy of yale or jaffe: a folder, or an npz")
     parser.add_argument(
-        "--out", type=Path, metavar="FILE", help="results (default: gsnmf_results/COMMAND_DATASET.jsonl)"
+        "--out", type=place, metavar="FILE", help="results (default: gsnmf_results/COMMAND_DATASET.jsonl)"
     )
     add_force(parser)
     parser.add_argument("--runs", type=positive_integer, metavar="N", help="cross-validations")

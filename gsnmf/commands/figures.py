@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .experiments import DATASETS, positive_integer
-from .options import check_folder, seed
+from .options import check_folder, place, seed
 from .outputs import add_force, check_outputs
 
 if TYPE_CHECKING:
@@ -53,13 +53,13 @@ def add_figures(commands: Any, **common: Any) -> None:
     )
     figures.set_defaults(run=_figures)
     figures.add_argument("datasets", nargs="+", choices=DATASETS, metavar="DATASET", help=", ".join(DATASETS))
-    figures.add_argument("--data", type=Path, metavar="PATH", help="your copy of yale or jaffe: a folder, or an npz")
+    figures.add_argument("--data", type=place, metavar="PATH", help="your copy of yale or jaffe: a folder, or an npz")
     figures.add_argument(
-        "--out", type=Path, default=Path("gsnmf_figures"), metavar="DIR", help="output folder (default: %(default)s)"
+        "--out", type=place, default=Path("gsnmf_figures"), metavar="DIR", help="output folder (default: %(default)s)"
     )
     figures.add_argument(
         "--sweep",
-        type=Path,
+        type=place,
         nargs="+",
         metavar="FILE",
         help="results of `gsnmf sweep` on nmf_gs, all with the same plan, to draw as well",
@@ -83,7 +83,7 @@ def add_figures(commands: Any, **common: Any) -> None:
     figures.add_argument("--seed", type=seed, default=0, metavar="N", help="seed of the random start (default: 0)")
     figures.add_argument(
         "--montage",
-        type=Path,
+        type=place,
         metavar="FILE",
         help="one page with a column for each DATASET, always with the settings of its preset",
     )

@@ -18,6 +18,7 @@ from .options import (
     check_folder,
     check_problem,
     image_shape,
+    place,
     read_problem,
     run_options,
     seed,
@@ -64,7 +65,9 @@ def add_fit(commands: Any, **common: Any) -> None:
         **common,
     )
     fit.set_defaults(run=_fit)
-    fit.add_argument("--out", type=Path, required=True, metavar="FILE", help="file of the fit, saved as .npz and .json")
+    fit.add_argument(
+        "--out", type=place, required=True, metavar="FILE", help="file of the fit, saved as .npz and .json"
+    )
     add_problem(fit)
     learned = fit.add_argument_group("hyperparameters learned with the factors, one value along AXIS or for all")
     learned.add_argument(
@@ -85,7 +88,7 @@ def add_fit(commands: Any, **common: Any) -> None:
     )
     add_distributed(fit)
     fit.add_argument("--seed", type=seed, default=0, metavar="N", help="as GroupSparseNMF's random_state (default: 0)")
-    fit.add_argument("--plots", type=Path, metavar="DIR", help="write pictures into this folder")
+    fit.add_argument("--plots", type=place, metavar="DIR", help="write pictures into this folder")
     fit.add_argument(
         "--image-shape", type=image_shape, metavar="HxW", help="samples are images: pictures and reports draw them"
     )
@@ -95,6 +98,24 @@ def add_fit(commands: Any, **common: Any) -> None:
 
 
 def _fit(arguments: argparse.Namespace) -> int:
+    npz, checkpoint = _check(arguments)
+    if arguments.stream:
+        return run_stream(arguments, npz)
+    if arguments.distributed:
+        return in_processes(arguments, checkpoint, lambda: _fit_and_save(arguments, npz, checkpoint))
+    before = _written_at(npz)
+    try:
+        return _fit_and_save(arguments, npz, checkpoint)
+    except KeyboardInterrupt:
+        if _written_at(npz) != before:
+            raise Interrupted(f"the fit is saved in {npz}") from None
+        if checkpoint.exists():
+            raise Interrupted(f"the same command resumes from {checkpoint}") from None
+        raise
+
+
+def _check(arguments: argparse.Namespace) -> tuple[Path, Path]:
+    """Check options and files before anything is read; return the file of the fit and that of its checkpoints."""
     from ..saving import pair
 
     npz, _ = pair(arguments.out)
@@ -116,8 +137,6 @@ def _fit(arguments: argparse.Namespace) -> int:
         raise ValueError("expected --stream or --distributed; got both")
     if not (arguments.resume or arguments.force):
         check_interrupted(npz)
-    if arguments.stream:
-        return run_stream(arguments, npz)
     if arguments.plots is not None:
         from ..drawing.plots import FIGURES
 
@@ -126,25 +145,41 @@ def _fit(arguments: argparse.Namespace) -> int:
             raise ValueError(f"expected --plots to name a folder other than the fit's own files; got {arguments.plots}")
         check_outputs((arguments.plots / f"{name}.png" for name in FIGURES), inputs, arguments.force)
         check_folder(arguments.plots)
-    if arguments.distributed:
-        return in_processes(arguments, checkpoint, lambda: _fit_and_save(arguments, npz, checkpoint))
-    before = _written_at(npz)
-    try:
-        return _fit_and_save(arguments, npz, checkpoint)
-    except KeyboardInterrupt:
-        if _written_at(npz) != before:
-            raise Interrupted(f"the fit is saved in {npz}") from None
-        if checkpoint.exists():
-            raise Interrupted(f"the same command resumes from {checkpoint}") from None
-        raise
+    return npz, checkpoint
 
 
 def _fit_and_save(arguments: argparse.Namespace, npz: Path, checkpoint: Path) -> int:
     import jax
 
+    from ..saving import save_fit
+
+    data, priors, rank = _read(arguments)
+    begin = time.perf_counter()
+    fit, interrupted = _run(arguments, data, priors, rank, checkpoint)
+    if fit is None:
+        raise KeyboardInterrupt
+    if jax.process_index() > 0:  # process 0 writes
+        return 0
+    seconds = time.perf_counter() - begin
+    usable = math.isfinite(fit.elbo[-1])
+    if (not usable or (interrupted and checkpoint.exists())) and _is_finished(npz):
+        return _leave(npz, checkpoint, fit, interrupted)
+    kept = data.names if arguments.without_data or arguments.distributed else data
+    save_fit(npz, fit, fit.priors or priors, kept, image_shape=arguments.image_shape, seconds=seconds)
+    if interrupted:
+        where = f"saved in {npz}" + ("; the same command resumes" if checkpoint.exists() else "")
+        print(f"gsnmf: interrupted after sweep {fit.num_steps}; {where}", file=sys.stderr)
+        return 130
+    checkpoint.unlink(missing_ok=True)  # not before the fit is saved
+    return _describe_fit(arguments, npz, data, fit, seconds)
+
+
+def _read(arguments: argparse.Namespace) -> tuple[Data, Priors, int]:
+    """Read the data, or the part of this process; return them, priors and rank, and say what was read."""
+    import jax
+
     from ..inference.beginning import check_options
     from ..memory import plan
-    from ..saving import save_fit
 
     data, priors, rank = read_own_part(arguments) if arguments.distributed else read_problem(arguments)
     shape = arguments.image_shape
@@ -156,29 +191,19 @@ def _fit_and_save(arguments: argparse.Namespace, npz: Path, checkpoint: Path) ->
     if jax.process_index() == 0:
         announce(arguments)
         print(f"gsnmf: {planned}", file=sys.stderr)
-    begin = time.perf_counter()
-    fit, interrupted = _run(arguments, data, priors, rank, checkpoint)
-    if fit is None:
-        raise KeyboardInterrupt
-    if jax.process_index() > 0:  # process 0 writes
-        return 0
-    seconds = time.perf_counter() - begin
-    if interrupted and checkpoint.exists() and _is_finished(npz):
-        said_so = f"{npz} stays as it was, from an earlier run; the same command resumes from {checkpoint}"
+    return data, priors, rank
+
+
+def _leave(npz: Path, checkpoint: Path, fit: Fit, interrupted: bool) -> int:
+    """Say that the finished fit of an earlier run stays, as this one was interrupted or diverged; return the code."""
+    stays = f"{npz} stays as it was, from an earlier run"
+    if interrupted and checkpoint.exists():
+        said_so = f"{stays}; the same command resumes from {checkpoint}"
         print(f"gsnmf: interrupted after sweep {fit.num_steps}; {said_so}", file=sys.stderr)
         return 130
-    if not math.isfinite(fit.elbo[-1]) and _is_finished(npz):
-        checkpoint.unlink(missing_ok=True)
-        print(f"gsnmf: error: {fit.message} {npz} stays as it was, from an earlier run.", file=sys.stderr)
-        return 1
-    bare = arguments.without_data or arguments.distributed
-    save_fit(npz, fit, fit.priors or priors, data.names if bare else data, image_shape=shape, seconds=seconds)
-    if interrupted:
-        where = f"saved in {npz}" + ("; the same command resumes" if checkpoint.exists() else "")
-        print(f"gsnmf: interrupted after sweep {fit.num_steps}; {where}", file=sys.stderr)
-        return 130
-    checkpoint.unlink(missing_ok=True)  # not before the fit is saved
-    return _describe_fit(arguments, npz, data, fit, seconds)
+    checkpoint.unlink(missing_ok=True)
+    print(f"gsnmf: error: {fit.message} {stays}.", file=sys.stderr)
+    return 1
 
 
 def _written_at(file: Path) -> int | None:

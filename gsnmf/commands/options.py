@@ -42,12 +42,12 @@ def add_problem(
     shape = "a matrix: npy, npz, csv, tsv, mtx, parquet, h5ad, h5, or a folder of 10x"
     if optional:
         parser.add_argument(
-            "file", type=Path, nargs="?", metavar="FILE", help=f"{shape} (default: a draw from the model)"
+            "file", type=place, nargs="?", metavar="FILE", help=f"{shape} (default: a draw from the model)"
         )
     else:
-        parser.add_argument("file", type=Path, metavar="FILE", help=shape)
+        parser.add_argument("file", type=place, metavar="FILE", help=shape)
     parser.add_argument(
-        "--labels", type=Path, metavar="FILE", help="one label per sample: npy, npz, csv, tsv, txt, or obs:COLUMN"
+        "--labels", type=place, metavar="FILE", help="one label per sample: npy, npz, csv, tsv, txt, or obs:COLUMN"
     )
     add_reading(parser)
     if several:
@@ -78,7 +78,7 @@ def add_problem(
     parser.add_argument("--a-t", type=float, metavar="A", help="shape of the dictionary's prior (default: 0.6)")
     parser.add_argument("--b-t", type=float, metavar="B", help="scale of the dictionary's prior (default: 20)")
     sets = "sets of features, each large in a component: .json or .gmt; a set with a label's name is bound to it"
-    parser.add_argument("--seeds", type=Path, metavar="FILE", help=sets)
+    parser.add_argument("--seeds", type=place, metavar="FILE", help=sets)
     ratio = "prior mean of a feature in its set's component, relative to other features (default: 1000)"
     parser.add_argument("--strength", type=float, metavar="S", help=ratio)
 
@@ -122,6 +122,21 @@ def check_problem(arguments: argparse.Namespace) -> None:
             if value >= 1:
                 said = f"expected --{name} to be a fraction of a sample's counts, below 1; got {value:g}"
                 raise ValueError(f"{said} (for shapes of λ add --prior paper)")
+    _warn_of_order(arguments)
+
+
+def _warn_of_order(arguments: argparse.Namespace) -> None:
+    """Warn if --small is above --large: components would serve all labels but their own."""
+    if not given(arguments, "small", "large"):
+        return
+    from ..model.defaults import PRIOR, SHAPES
+
+    defaults = dict(zip(("small", "large"), SHAPES[arguments.prior or PRIOR], strict=True))
+    used = defaults | given(arguments, "small", "large")
+    if used["small"] > used["large"] > 0:  # others are refused later
+        got = f"{used['small']:g} and {used['large']:g}"
+        said = f"--small is above --large ({got}), so components are shrunk most at their own labels"
+        print(f"gsnmf: warning: {said}", file=sys.stderr)
 
 
 def read_problem(arguments: argparse.Namespace) -> tuple[Data, Priors, int]:
@@ -188,6 +203,17 @@ def open_journal(path: Path) -> Journal:
     if journal.lines:
         print(f"gsnmf: resuming from {path}, which has {len(journal.lines)} results", file=sys.stderr)
     return journal
+
+
+def place(text: str) -> Path:
+    """Parse the name of a file or folder; an unset variable of the shell leaves it empty, which Path takes for ".".
+
+    Args:
+        text: as given.
+    """
+    if not text:
+        raise argparse.ArgumentTypeError("expected the name of a file or folder; got ''")
+    return Path(text)
 
 
 def seed(text: str) -> int:

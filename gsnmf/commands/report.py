@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .inputs import READING, add_reading, announce, read_data
-from .options import check_folder, given, image_shape
+from .options import check_folder, given, image_shape, place
 from .outputs import add_force, check_outputs, real
 
 if TYPE_CHECKING:
@@ -41,13 +40,16 @@ def add_report(commands: Any, **common: Any) -> None:
         **common,
     )
     report.set_defaults(run=_report)
-    report.add_argument("fit", type=Path, metavar="FIT", help="a fit saved by gsnmf fit")
-    report.add_argument("--out", type=Path, metavar="FILE", help="file of the page (default: FIT with .html)")
-    report.add_argument("--data", type=Path, metavar="FILE", help="the data, if they were not saved with the fit")
-    report.add_argument("--labels", type=Path, metavar="FILE", help="with --data: one label per sample, or obs:COLUMN")
+    report.add_argument("fit", type=place, metavar="FIT", help="a fit saved by gsnmf fit")
+    report.add_argument("--out", type=place, metavar="FILE", help="file of the page (default: FIT with .html)")
+    report.add_argument("--data", type=place, metavar="FILE", help="the data, if they were not saved with the fit")
+    report.add_argument("--labels", type=place, metavar="FILE", help="with --data: one label per sample, or obs:COLUMN")
     report.add_argument("--image-shape", type=image_shape, metavar="HxW", help="samples are images of this size")
     report.add_argument(
-        "--image-mask", type=Path, metavar="FILE", help="npy, npz or csv, height × width: 1 at pixels that are features"
+        "--image-mask",
+        type=place,
+        metavar="FILE",
+        help="npy, npz or csv, height × width: 1 at pixels that are features",
     )
     add_reading(report)
     add_force(report)

@@ -128,12 +128,21 @@ def read_columns(matrix: NamedMatrix, path: PathLike, labels: Any) -> NDArray[An
     named = str(labels)
     is_file = Path(named).is_file() or named.lower().endswith(LABEL_SUFFIXES)
     if not named.startswith(COLUMN) and (is_file or matrix.column is None):
-        return read_labels(named)
+        return _require_one_each(read_labels(named), matrix, named)
     if matrix.column is None:
         raise ValueError(
             f"expected a file of labels, as {Path(path).name} has no columns with values of samples; got {named!r}"
         )
     return matrix.column(named.removeprefix(COLUMN))
+
+
+def _require_one_each(labels: NDArray[Any], matrix: NamedMatrix, path: str) -> NDArray[Any]:
+    """Return labels of a file; raise unless there is one for every sample of the matrix, if it was read."""
+    if matrix.X is not None and len(labels) != matrix.X.shape[1]:
+        F, N = matrix.X.shape
+        hint = ", as many as features: transpose the matrix?" if len(labels) == F else ""
+        raise ValueError(f"expected one label for each of the {N} samples in {path}; got {len(labels)}{hint}")
+    return labels
 
 
 def load_data(path: PathLike, labels: Any = None, **options: Any) -> Data:

@@ -6,6 +6,7 @@ import csv
 import io
 import re
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +26,8 @@ def read_table(path: Path, *, header: bool | None = None, index: bool | None = N
         header: whether the first row names the samples; None for the rule.
         index: whether the first column names the features; None for the rule.
     """
-    cells, columns, rows = read_cells(path)
+    table = read_cells(path)
+    cells = table.rows
     named = find_names(path, cells, header, index)
     head = cells[0] if named.row else []
     body = cells[1:] if named.row else cells
@@ -33,22 +35,35 @@ def read_table(path: Path, *, header: bool | None = None, index: bool | None = N
         raise ValueError(f"expected rows of numbers in {path}; got only a header")
     if len(body[0]) == int(named.column):
         raise ValueError(f"expected columns of numbers in {path}; got only names of features")
-    X = _numbers(path, body, int(named.row), int(named.column))
+    X = _numbers(path, body, table.numbers[int(named.row) :], int(named.column))
     features = [row[0].strip() for row in body] if named.column else None
     samples = [cell.strip() for cell in head[int(named.column and not named.short) :]] if named.row else None
-    return NamedMatrix(X, features, samples, describe_names(named, columns, rows))
+    return NamedMatrix(X, features, samples, describe_names(named, table.empty_columns, table.empty_rows))
 
 
-def read_cells(path: Path) -> tuple[list[list[str]], int, int]:
-    """Read the cells of a .csv or .tsv as text, rows of equal lengths; and numbers of empty last columns and rows.
+class Cells(NamedTuple):
+    """The cells of a table, as text.
 
-    Empty lines are skipped. The first row alone may be a cell shorter than all others.
+    rows: of equal lengths; the first one alone may be a cell shorter.
+    numbers: of these rows in the file, from 1; lines without any cell, which are skipped, count as well.
+    empty_columns: how many empty last columns were left out.
+    empty_rows: how many empty last rows were left out.
     """
+
+    rows: list[list[str]]
+    numbers: list[int]
+    empty_columns: int
+    empty_rows: int
+
+
+def read_cells(path: Path) -> Cells:
+    """Read the cells of a .csv or .tsv."""
     delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
     try:
-        rows = [row for row in csv.reader(io.StringIO(read_text(path), newline=""), delimiter=delimiter) if row]
+        lines = list(csv.reader(io.StringIO(read_text(path), newline=""), delimiter=delimiter))
     except csv.Error as error:
         raise ValueError(f"expected rows of values in {path}; got {error}") from None
+    rows, numbers = [row for row in lines if row], [number for number, row in enumerate(lines, 1) if row]
     if not rows:
         raise ValueError(f"expected rows of values in {path}; got an empty file")
     rows, bare = _without_empty_rows(rows)
@@ -57,10 +72,10 @@ def read_cells(path: Path) -> tuple[list[list[str]], int, int]:
         _check_decimal_commas(path, rows)
     short = len(rows) > 1 and len(rows[1]) == len(rows[0]) + 1 and not any(map(is_value, rows[0]))
     width = len(rows[0]) + short
-    for number, row in enumerate(rows[short:], 1 + short):
+    for number, row in list(zip(numbers, rows, strict=False))[short:]:  # empty last rows have numbers, too
         if len(row) != width:
             raise ValueError(f"expected {width} columns in every row of {path}; got {len(row)} in row {number}")
-    return rows, empty, bare
+    return Cells(rows, numbers, empty, bare)
 
 
 def read_text(path: Path) -> str:
@@ -101,8 +116,8 @@ def _without_empty_columns(rows: list[list[str]]) -> tuple[list[list[str]], int]
     return [row[: width - empty] for row in rows], empty
 
 
-def _numbers(path: Path, body: list[list[str]], skipped_rows: int, skipped_columns: int) -> NDArray[np.float64]:
-    for r, row in enumerate(body, 1 + skipped_rows):
+def _numbers(path: Path, body: list[list[str]], numbers: list[int], skipped_columns: int) -> NDArray[np.float64]:
+    for r, row in zip(numbers, body, strict=False):
         for c, cell in enumerate(row[skipped_columns:], 1 + skipped_columns):
             if not is_value(cell):
                 raise ValueError(f"expected a number in row {r}, column {c} of {path}; got {cell!r}")

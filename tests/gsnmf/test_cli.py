@@ -204,7 +204,7 @@ ERRORS: list[tuple[list[str], str]] = [
     (["{folder}/labels.txt", "--out", "{folder}/f", "--rank", "2"], "expected a file ending in .npy"),
     (
         ["{X}", "--out", "{folder}/f", "--labels", "{folder}/short.txt"],
-        "expected groups to hold one label for each of the 8",
+        "expected one label for each of the 8 samples in",
     ),
     (
         ["{folder}/negative.csv", "--out", "{folder}/f", "--rank", "2"],
@@ -438,3 +438,17 @@ def test_seeds_and_common_components(matrix: Path, capsys: pytest.CaptureFixture
     assert "expected the set 'b' to name features of X" in capsys.readouterr().err
     assert fit(matrix, *options[:-4], "--out", out, "--strength", 5) == 2
     assert "expected --seeds with --strength" in capsys.readouterr().err
+
+
+def test_swapped_shrinkage_is_said(matrix: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    labels = matrix.parent / "y.txt"
+    labels.write_text("a\nb\n" * 4)
+    words = ["fit", str(matrix), "--labels", str(labels), "--out", str(matrix.parent / "f"), "--max-steps", "2"]
+    for options, said in (
+        (["--small", "0.02"], "--small is above --large (0.02 and 0.01)"),
+        (["--prior", "paper", "--large", "8"], "--small is above --large (32 and 8)"),
+        (["--small", "0.01"], None),
+    ):
+        assert cli.main([*words, *options]) == 0
+        lines = [line for line in capsys.readouterr().err.splitlines() if "shrunk most" in line]
+        assert lines == ([f"gsnmf: warning: {said}, so components are shrunk most at their own labels"] if said else [])
