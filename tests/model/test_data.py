@@ -43,6 +43,12 @@ def test_a_data_frame_brings_its_names():
     assert as_data(frame, [0, 0, 1], sample_names=[1, 2, 3]).names.sample.tolist() == [1, 2, 3]
 
 
+def test_an_index_in_the_order_of_samples_or_without_their_names_is_accepted():
+    frame, numbered = pd.DataFrame(X, columns=list("xyz")), pd.DataFrame(X)
+    for given, index in ((frame, list("xyz")), (frame, None), (frame, [2, 1, 0]), (numbered, [2, 1, 0])):
+        np.testing.assert_array_equal(as_data(given, pd.Series([1, 0, 1], index=index)).membership[:, 1], [1, 0, 1])
+
+
 def test_names_ride_through_jax_unseen():
     one, other = as_data(X, ["a", "b", "a"]), as_data(X, ["c", "d", "c"])
     assert jax.tree.structure(one) == jax.tree.structure(other)
