@@ -54,13 +54,22 @@ def priors_of(result: Any, priors: Priors | None = None) -> Priors:
     return priors
 
 
-def same_priors(one: Priors, other: Priors) -> bool:
-    """Return whether two priors have the same families and numbers."""
+def same_priors(one: Priors, other: Priors, rtol: float = 0.0) -> bool:
+    """Return whether two priors have the same families and numbers.
+
+    Args:
+        one: priors.
+        other: priors.
+        rtol: relative difference that numbers may have, such as that of another precision.
+    """
     if one is other:
         return True
     one, other = canonical(one), canonical(other)
     forms: list[Any] = [jax.tree.structure(priors) for priors in (one, other)]
-    return bool(forms[0] == forms[1]) and all(map(np.array_equal, jax.tree.leaves(one), jax.tree.leaves(other)))
+    return bool(forms[0] == forms[1]) and all(
+        np.shape(a) == np.shape(b) and np.allclose(np.asarray(a, float), np.asarray(b, float), rtol=rtol, atol=0)
+        for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
+    )
 
 
 def problem_of(result: Any, data: Data | Problem, priors: Priors | None = None, rank: int | None = None) -> Problem:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .inputs import READING, announce, describe
 from .interruptible import run_interruptible
-from .options import PRIOR_OPTIONS, asked_components, check_files, given, run_options
+from .options import PRIOR_OPTIONS, asked_components, check_files, given, run_options, warn_of_few
 
 if TYPE_CHECKING:
     from ..inference import Fit
@@ -50,6 +50,10 @@ def check_stream(arguments: argparse.Namespace) -> None:
     if useless:
         name = useless[0].replace("_", "-")
         raise ValueError(f"expected no --{name} with --stream, where it has no effect; got --{name}")
+    from ..model.checks import whole
+
+    for name, value in given(arguments, "passes", "batch_size").items():
+        whole(f"--{name.replace('_', '-')}", value, 1)
 
 
 def run_stream(arguments: argparse.Namespace, npz: Path) -> int:
@@ -67,6 +71,7 @@ def run_stream(arguments: argparse.Namespace, npz: Path) -> int:
     describe(arguments, matrix, arguments.file)
     announce(arguments)
     print(f"gsnmf: {plan_stream(X, priors, arguments.rank, arguments.batch_size).check()}", file=sys.stderr)
+    warn_of_few(arguments, len(levels))
     if start is not None:
         print(f"gsnmf: resuming from batch {start.num_steps} of {npz}", file=sys.stderr)
     begin = time.perf_counter()
@@ -116,8 +121,9 @@ def _saved_stream(npz: Path) -> Fit:
 
 def _priors(arguments: argparse.Namespace, X: Any, groups: Any, num_groups: int, start: Fit | None) -> Any:
     """Return the priors of the options; of a stream that is resumed, its own, which given options must agree with."""
-    from ..inference.results import rank_of
+    from ..inference.results import rank_of, same_priors
     from ..memory import plan_stream
+    from ..soundness import SINGLE
     from ..streams import sampled_priors
 
     options, saved = given(arguments, *PRIOR_OPTIONS), None if start is None else rank_of(start.posterior)
@@ -127,21 +133,11 @@ def _priors(arguments: argparse.Namespace, X: Any, groups: Any, num_groups: int,
         return start.priors
     plan_stream(X, None, asked_components(arguments, num_groups), arguments.batch_size).check()
     priors = sampled_priors(X, groups, rank=arguments.rank, **options)
-    if start is not None and not _same(priors, start.priors):
+    own = priors if start is None or start.priors is None else start.priors
+    if not same_priors(priors, own, rtol=SINGLE):
         names = ", ".join(f"--{name.replace('_', '-')} {value}" for name, value in options.items())
         raise ValueError(f"expected the priors of the stream that is resumed; got others with {names}")
-    return priors if start is None else start.priors
-
-
-def _same(one: Any, other: Any) -> bool:
-    """Return whether priors have the same numbers, up to single precision."""
-    import jax
-    import numpy as np
-
-    ours, theirs = (jax.tree.leaves(priors) for priors in (one, other))
-    return len(ours) == len(theirs) and all(
-        np.shape(a) == np.shape(b) and np.allclose(a, b, rtol=1e-6, atol=0) for a, b in zip(ours, theirs, strict=True)
-    )
+    return own
 
 
 def check_interrupted(npz: Path) -> None:

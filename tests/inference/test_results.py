@@ -126,6 +126,9 @@ def test_same_priors():
     assert same_priors(PRIORS, copy)
     assert not same_priors(PRIORS, OTHERS)
     assert not same_priors(PRIORS, PRIORS._replace(coefficients=Gamma(2.0, 1.0)))
+    single = jax.tree.map(np.float32, PRIORS._replace(coefficients=Gamma(1 / 3, 1.0)))
+    assert not same_priors(single, PRIORS._replace(coefficients=Gamma(1 / 3, 1.0)))
+    assert same_priors(single, PRIORS._replace(coefficients=Gamma(1 / 3, 1.0)), rtol=1e-6)
     fit = cavi.run(DATA, PRIORS, key=KEY, rank=2, max_steps=2, tol=None)
     assert priors_of(fit) is PRIORS
     assert isinstance(fit.posterior, Posterior)
