@@ -38,10 +38,12 @@ class NamedMatrix(NamedTuple):
         """
         F, N = self.X.shape
         said = f"read {number(F, 'feature')} × {number(N, 'sample')}; {self.how}"
+        values = self.X
         if scipy.sparse.issparse(self.X):
-            return f"{said}; {number(self.X.nnz, 'entry')} stored, all others 0"
-        loaded = isinstance(self.X, np.ndarray) and not isinstance(self.X, np.memmap)
-        missing = int(np.isnan(self.X).sum()) if loaded and self.X.dtype.kind == "f" else 0
+            said += f"; {number(self.X.nnz, 'entry')} stored, all others 0"
+            values = self.X.data
+        loaded = isinstance(values, np.ndarray) and not isinstance(values, np.memmap)
+        missing = int(np.isnan(values).sum()) if loaded and values.dtype.kind == "f" else 0
         return said + (f"; {number(missing, 'missing cell')}" if missing else "")
 
 

@@ -63,10 +63,15 @@ def _frame(path: Path) -> Any:
         return read_frame(path)
     separator = "\t" if path.suffix.lower() == ".tsv" else ","
     try:
-        frame = pd.read_csv(path, sep=separator, dtype=str, keep_default_na=False, encoding="utf-8-sig")
+        options: Any = {"sep": separator, "dtype": str, "keep_default_na": False, "encoding": "utf-8-sig"}
+        frame = pd.read_csv(path, **options)
         if not isinstance(frame.index, pd.RangeIndex) and not frame.iloc[:, -1].str.strip().any():
             names = frame.columns  # commas at the ends of lines, but not of the header: pandas takes an index for one
             frame = frame.reset_index().iloc[:, : len(names)].set_axis(names, axis=1)
+        # pandas numbers columns of one name
+        stated = pd.read_csv(path, header=None, nrows=1, **options).iloc[0].tolist()
+        if len(stated) == len(frame.columns):
+            frame.columns = [name or own for name, own in zip(stated, frame.columns, strict=True)]
         return frame
     except (ValueError, OSError) as error:  # pandas' own errors are ValueErrors
         raise ValueError(f"expected a table of text in {path}; got {' '.join(str(error).split())}") from None
@@ -75,5 +80,7 @@ def _frame(path: Path) -> Any:
 def _column(frame: Any, name: str, path: Path) -> list[str]:
     if name not in frame.columns:
         raise ValueError(f"expected a column {name!r} in {path}; got {', '.join(map(str, frame.columns))}")
+    if (frame.columns == name).sum() > 1:
+        raise ValueError(f"expected one column {name!r} in {path}; got {(frame.columns == name).sum()}")
     values: NDArray[Any] = frame[name].to_numpy(object)
     return ["" if pd.isna(value) else str(value) for value in values]

@@ -321,6 +321,11 @@ def test_labels_in_arrays_follow_the_rule():
         as_data(np.ones((2, 20)), list(range(20)))
 
 
+def test_missing_cells_of_a_sparse_matrix_are_counted(tmp_path):
+    scipy.sparse.save_npz(tmp_path / "x.npz", scipy.sparse.csr_array([[0, np.nan, 2], [3, 0, np.nan]]))
+    assert read_matrix(tmp_path / "x.npz").describe().endswith("4 entries stored, all others 0; 2 missing cells")
+
+
 def test_documents(tmp_path, capsys):
     rows = ["body,topic", '"red, green red",a', "green blue,b;a", "red red,a", ",NA", "blue green,b"]
     (tmp_path / "d.csv").write_text("\n".join(rows))
@@ -426,7 +431,7 @@ def test_results_of_others_are_never_replaced(tmp_path, capsys):
     ):
         assert main(command) == 2
         assert capsys.readouterr().err.endswith(
-            f"error: expected --out to name a file other than the input; got {table} for both\n"
+            f"error: expected to write a file other than the input; got {table} for both\n"
         )
         assert table.read_bytes() == before
     page.write_text("<html>mine</html>")
