@@ -297,7 +297,7 @@ def by_scale(prior: dist.Distribution) -> Any:
 def canonical(priors: Any) -> Priors:
     """Return the priors in the library's families: NumPyro distributions become a `Gamma` if possible, else `Given`."""
     if not isinstance(priors, Priors):
-        raise ValueError(f"expected Priors(dictionary=Gamma(...), coefficients=...); got {priors!r}")
+        raise ValueError(f"expected Priors(dictionary=Gamma(...), coefficients=...); got {type(priors).__name__}")
     dictionary, coefficients = (_canonical(f"the {name}", prior) for name, prior in priors._asdict().items())
     if not isinstance(dictionary, (Gamma, Given)):
         raise ValueError(f"expected the dictionary to be a Gamma or a NumPyro distribution; got {priors.dictionary!r}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from numbers import Real
 from typing import Any
@@ -53,15 +54,18 @@ def check_recipe(recipe: Recipe) -> None:
     for name in ("a_t", "b_t", "scale"):
         check_number(name, getattr(recipe, name))
     for name in ("small", "large"):
-        if getattr(recipe, name) is not None:
-            check_number(name, getattr(recipe, name))
+        if (value := getattr(recipe, name)) is not None:
+            check_number(name, value)
+            if value >= 1 and recipe.prior == "relative" and recipe.priors is None:
+                said = f"{name}={value:g} is read as a fraction of a sample's counts, 1 or more of them"
+                warnings.warn(f"{said} (for shapes of λ pass prior='paper').", stacklevel=3)
     whole("per_class", recipe.per_class, 1)
     whole("common", recipe.common, 0)
     whole("max_iter", recipe.max_iter, 1)
     if recipe.n_components is not None:
         whole("n_components", recipe.n_components, 1 + recipe.common)
     if recipe.priors is not None and not isinstance(recipe.priors, Priors):
-        raise ValueError(f"expected priors to be None or gsnmf.model.Priors; got {recipe.priors!r}")
+        raise ValueError(f"expected priors to be None or gsnmf.model.Priors; got {type(recipe.priors).__name__}")
     if recipe.learn is not None and not isinstance(recipe.learn, cavi.Learn):
         raise ValueError(f"expected learn to be None or made by cavi.learn; got {recipe.learn!r}")
     if recipe.learn is not None and recipe.learn.coefficients == "sample":
@@ -109,8 +113,12 @@ def coefficients_by(transform_by: str, X: Any) -> str:
 def unmasked(X: Any) -> Any:
     """Return a NumPy masked array with NaN in masked entries, which scikit-learn would read; other input as it is.
 
-    A malformed sparse matrix is refused here, before scikit-learn converts it by compiled code.
+    A malformed sparse matrix is refused here, before scikit-learn converts it by compiled code, and so are dates, which
+    it would take for numbers.
     """
+    for dtype in X.dtypes if isinstance(X, pd.DataFrame) else [getattr(X, "dtype", None)]:
+        if getattr(dtype, "kind", None) in ("m", "M"):
+            raise ValueError(f"expected X to hold real numbers; got dtype {dtype}")
     if scipy.sparse.issparse(X) and X.ndim == 2:
         require_consistent(X)
     return np.ma.filled(X.astype(float), np.nan) if isinstance(X, np.ma.MaskedArray) else X
@@ -208,6 +216,8 @@ def check_several(estimator: Any, X: Any, Y: NDArray[Any]) -> None:
 
 def index_labels(labels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return the classes in sorted order, and the index of each sample's class."""
+    if any(isinstance(label, bytes) for label in labels.tolist()):
+        raise ValueError(f"expected labels that are text or numbers; got bytes, {labels.tolist()[0]!r}")
     try:
         check_classification_targets(labels)
         classes, index = np.unique(labels, return_inverse=True)

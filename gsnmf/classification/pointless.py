@@ -72,6 +72,11 @@ def undecided(scores: NDArray[np.float64], samples: Any, predict_by: str) -> NDA
     return np.where(empty[:, None], 0.0, scores)
 
 
+def said_of_zeros(data: Data) -> str | None:
+    """Return that X is all 0, before it is fitted; None if it is not."""
+    return None if data.matrix.total() > 0 else f"{NOTHING} {_advice(0.0, MULTIPLY)}"
+
+
 def said_of_fit(fit: Fit, data: Data) -> str | None:
     """Return what is wrong with a fit that explains nothing, and what to change; None for others."""
     X, V = data.matrix, np.asarray(fit.posterior.V.mean, float)
@@ -89,9 +94,10 @@ def said_of_stream(fit: Fit, X: Any) -> str | None:
         X: features × samples, of which a few are read.
     """
     N = X.shape[1]
-    part = as_data(X[:, np.unique(np.linspace(0, N - 1, min(N, LOOKED_AT)).astype(int))]).matrix
-    if not part.total() > 0:
-        return f"{NOTHING} {_advice(0.0, MULTIPLY)}"
+    looked_at = as_data(X[:, np.unique(np.linspace(0, N - 1, min(N, LOOKED_AT)).astype(int))])
+    if found := said_of_zeros(looked_at):
+        return found
+    part = looked_at.matrix
     folded = fold_in(fit, part.with_nan())
     likely, n = np.asarray(folded.bound).argmax(axis=1), np.arange(part.shape[1])
     q = Posterior(fit.posterior.T, Gamma(*(np.asarray(leaf)[likely, :, n].T for leaf in folded.V)), None)

@@ -22,6 +22,7 @@ from .options import (
     read_problem,
     run_options,
     seed,
+    warn_of_few,
 )
 from .outputs import add_force, check_outputs, real
 from .processes import Agreement, add_distributed, check_distributed, in_processes, read_own_part
@@ -191,6 +192,7 @@ def _read(arguments: argparse.Namespace) -> tuple[Data, Priors, int]:
     if jax.process_index() == 0:
         announce(arguments)
         print(f"gsnmf: {planned}", file=sys.stderr)
+        warn_of_few(arguments, data.num_groups)
     return data, priors, rank
 
 

@@ -139,6 +139,15 @@ def _warn_of_order(arguments: argparse.Namespace) -> None:
         print(f"gsnmf: warning: {said}", file=sys.stderr)
 
 
+def warn_of_few(arguments: argparse.Namespace, num_groups: int) -> None:
+    """Warn if --rank leaves labels without a component of their own."""
+    own = asked_components(arguments, num_groups) - (arguments.common or 0)
+    if num_groups > own:
+        left = num_groups - own
+        said = f"{own} components for {num_groups} labels, of which {left} {'has' if left == 1 else 'have'} none"
+        print(f"gsnmf: warning: {said} (a larger --rank, or --per-group)", file=sys.stderr)
+
+
 def read_problem(arguments: argparse.Namespace) -> tuple[Data, Priors, int]:
     """Read the data and build the priors; return both, checked against each other, and the rank."""
     from ..model.problem import Problem

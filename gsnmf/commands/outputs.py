@@ -61,7 +61,7 @@ def check_outputs(files: Iterable[Path], inputs: Iterable[Path | None], force: b
 
 
 def _same_as_input(path: Path) -> ValueError:
-    return ValueError(f"expected --out to name a file other than the input; got {path} for both")
+    return ValueError(f"expected to write a file other than the input; got {path} for both")
 
 
 def real(path: Path) -> Path:

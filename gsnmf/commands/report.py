@@ -74,7 +74,9 @@ def _report(arguments: argparse.Namespace) -> int:
 
     npz, text = pair(arguments.fit)
     out = npz.with_suffix(".html") if arguments.out is None else arguments.out
-    if out.is_dir() or real(out) in (real(npz), real(text)):
+    if out.is_dir():
+        raise ValueError(f"expected --out to name a file; got the folder {out}")
+    if real(out) in (real(npz), real(text)):
         raise ValueError(f"expected --out to name a file other than the fit's own files; got {out}")
     check_outputs([out], (arguments.data, arguments.labels, arguments.image_mask, npz, text), arguments.force)
     if out.suffix.lower() != ".html":  # by which it is recognised the next time

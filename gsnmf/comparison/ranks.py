@@ -12,10 +12,11 @@ import pandas as pd
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from ..classification.pointless import said_of_zeros
 from ..inference import Fit, cavi, held_out_score, in_use
 from ..inference.defaults import INIT, LAM_START, MAX_STEPS, TOL
 from ..inference.starts import check_lam_start, check_method
-from ..inference.warning import ConvergenceWarning, quiet, warn
+from ..inference.warning import ConvergenceWarning, DeadComponentsWarning, quiet, warn
 from ..journal import Journal, piece_key
 from ..model import Data, Priors, as_data, default_priors, hide
 from ..model.checks import require_flag, whole
@@ -125,6 +126,8 @@ def choose_rank(
     parts = [hide(data, share, seed=seed + split) for split in range(num_splits)]
     if sum(len(part.held_out or ()) for part in parts) < 2:  # scores have standard errors
         raise ValueError(f"expected share and num_splits to hide at least 2 entries; got 1 with share={share:g}")
+    if found := said_of_zeros(data):
+        warn(found, DeadComponentsWarning, stacklevel=2)
     options: dict[str, Any] = {"init": init, "lam_start": lam_start, "max_steps": max_steps, "tol": tol}
     options["labels"] = cavi.labelling_for(data, init)
     journal = checkpoint if isinstance(checkpoint, Journal) else Journal(checkpoint)
@@ -171,7 +174,7 @@ def _check(priors: Any, stability: Any, numbers: dict[str, int]) -> None:
     if stability:
         whole("restarts, with stability=True,", numbers["restarts"], 2)
     if priors is not None and not isinstance(priors, Priors) and not callable(priors):
-        raise ValueError(f"expected priors to be None, Priors, or a function of the rank; got {priors!r}")
+        raise ValueError(f"expected priors to be None, Priors, or a function of the rank; got {type(priors).__name__}")
 
 
 def _check_ranks(ranks: Any) -> list[int]:

@@ -2,12 +2,13 @@
 
 import jax
 import numpy as np
+import pandas as pd
 import pytest
 from numpyro.infer.hmc import HMCState
 
 from gsnmf import GroupSparseNMF, choose_rank, compare
 from gsnmf.classification.parameters import SEVERAL
-from gsnmf.inference import Fit, Posterior, cavi, impute, invariants, mcmc, svi, to_arviz
+from gsnmf.inference import Fit, Posterior, cavi, evidence, impute, invariants, mcmc, svi, to_arviz
 from gsnmf.model import Gamma, GroupSparse, Names, Priors, as_data, default_priors, hide, label_driven
 from gsnmf.model.crossing import crossed
 from gsnmf.model.missing import fingerprint
@@ -61,6 +62,12 @@ BAD = [
      "expected every label among group_names ['a']; got b as well"),
     (lambda: as_data(X, ["a", "b", "a"], group_names=["a", "b", "b"]),
      "expected distinct group_names; got ['a', 'b', 'b']"),
+    (lambda: as_data(pd.DataFrame(X, columns=list("xyz")), pd.Series(["a", "b", "a"], index=list("xzy"))),
+     "expected groups in the order of the samples; got an index with 'z' for sample 1, 'y' "
+     "(groups.reindex(names of samples) puts them in order, groups.to_numpy() leaves names out)"),
+    (lambda: as_data(X, pd.DataFrame(np.eye(3), index=[30, 10, 40]), sample_names=[10, 20, 30]),
+     "expected groups in the order of the samples; got an index with 30 for sample 0, 10 "
+     "(groups.reindex(names of samples) puts them in order, groups.to_numpy() leaves names out)"),
     (lambda: cavi.run(DATA, Priors(Gamma(-1.0, 1.0), Gamma(1.0, 1.0)), key=KEY, rank=1),
      "expected dictionary.a to be positive and finite in float64; got -1."),
     (lambda: cavi.run(DATA, PRIORS, key=KEY),
@@ -78,7 +85,9 @@ BAD = [
     (lambda: cavi.run(X, PRIORS, key=KEY, rank=1),
      "expected Data, as made by as_data(X, groups); got ndarray"),
     (lambda: cavi.run(DATA, None, key=KEY, rank=1),
-     "expected Priors(dictionary=Gamma(...), coefficients=...); got None"),
+     "expected Priors(dictionary=Gamma(...), coefficients=...); got NoneType"),
+    (lambda: evidence(DATA, FITTED, key=KEY),
+     "expected Priors(dictionary=Gamma(...), coefficients=...); got Fit"),
     (lambda: cavi.run(DATA, PRIORS, key=KEY, rank=1, max_steps=0),
      "expected max_steps to be a whole number ≥ 1; got 0"),
     (lambda: cavi.run(DATA, PRIORS, key=KEY, rank=1, max_steps=99999999999),
@@ -222,7 +231,7 @@ BAD = [
     (lambda: choose_rank(X, [0]),
      "expected every rank to be a whole number ≥ 1; got 0"),
     (lambda: choose_rank(X, [1], priors=3),
-     "expected priors to be None, Priors, or a function of the rank; got 3"),
+     "expected priors to be None, Priors, or a function of the rank; got int"),
     (lambda: choose_rank(X, [1], seed=-1),
      "expected seed to be a whole number ≥ 0; got -1"),
     (lambda: save_fit("x", None, PRIORS, DATA.names),
@@ -251,6 +260,16 @@ BAD = [
     (lambda: svi.run(DATA, PRIORS, key=KEY, rank=1, family="x"),
      "expected family to be one of 'gamma', 'normal', 'lowrank', 'map', 'AutoNormal', "
      "'AutoLowRankMultivariateNormal', 'AutoDelta'; got 'x'"),
+    *((lambda X=X: GroupSparseNMF().fit(X, ["a", "b"]), f"expected X to hold real numbers; got dtype {dtype}")
+      for X, dtype in (
+          (np.array([[1, 2], [3, 4]], "datetime64[s]"), "datetime64[s]"),
+          (np.array([[1, 2], [3, 4]], "timedelta64[s]"), "timedelta64[s]"),
+          (pd.DataFrame({"a": [1, 2], "b": pd.array([1, 2], "timedelta64[s]")}), "timedelta64[s]"),
+      )),
+    (lambda: GroupSparseNMF().fit(np.ones((4, 2)), [b"a", b"b"] * 2),
+     "expected labels that are text or numbers; got bytes, b'a'"),
+    (lambda: save_fit("x", FITTED, PRIORS._replace(dictionary=Gamma(2.0, 1.0)), DATA),
+     f"expected the priors of the fit, fit.priors; got {PRIORS._replace(dictionary=Gamma(2.0, 1.0))}"),
     (lambda: read_matrix("x.foo"),
      "expected a file ending in .npy, .npz, .csv, .tsv, .mtx, .mtx.gz, .parquet, .h5ad, .h5, .hdf5, .zarr, "
      "or a folder with 10x's matrix.mtx; got x.foo"),

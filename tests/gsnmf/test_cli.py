@@ -196,7 +196,7 @@ ERRORS: list[tuple[list[str], str]] = [
     (["{X}", "--out", "{folder}/f", "--rank", "2", "--max-steps", "0"], "expected max_steps to be a whole number ≥ 1"),
     (["{X}", "--out", "{folder}/f", "--rank", "2", "--tol", "-1"], "expected tol to be None or a number ≥ 0; got -1"),
     (["{X}", "--out", "{folder}/f", "--rank", "two"], "invalid int value: 'two'"),
-    (["{X}", "--out", "{X}/f", "--rank", "2"], "expected --out to name a file other than the input; got"),
+    (["{X}", "--out", "{X}/f", "--rank", "2"], "expected to write a file other than the input; got"),
     (["{X}", "--out", "{folder}/labels.txt/f", "--rank", "2"], "expected a folder to write into; got"),
     (["{X}", "--out", "{folder}/f", "--rank", "2", "--image-shape", "2x2"], "with 6 pixels; got 2x2"),
     (["{X}", "--out", "{folder}/f", "--rank", "2", "--image-shape", "6"], "expected HxW"),
@@ -438,6 +438,21 @@ def test_seeds_and_common_components(matrix: Path, capsys: pytest.CaptureFixture
     assert "expected the set 'b' to name features of X" in capsys.readouterr().err
     assert fit(matrix, *options[:-4], "--out", out, "--strength", 5) == 2
     assert "expected --seeds with --strength" in capsys.readouterr().err
+
+
+def test_labels_without_a_component_are_said(matrix: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    labels = matrix.parent / "y.txt"
+    labels.write_text("a\nb\nc\nd\n" * 2)
+    words = [str(matrix), "--labels", str(labels), "--out", str(matrix.parent / "f"), "--max-steps", "2"]
+    for options, said in (
+        (["--rank", "3"], "3 components for 4 labels, of which 1 has none"),
+        (["--rank", "3", "--common", "1"], "2 components for 4 labels, of which 2 have none"),
+        (["--rank", "3", "--stream"], "3 components for 4 labels, of which 1 has none"),
+        (["--rank", "4"], None),
+    ):
+        assert cli.main(["fit", *(words[:-2] if "--stream" in options else words), "--force", *options]) == 0
+        lines = [line for line in capsys.readouterr().err.splitlines() if "components for" in line]
+        assert lines == ([f"gsnmf: warning: {said} (a larger --rank, or --per-group)"] if said else [])
 
 
 def test_swapped_shrinkage_is_said(matrix: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -327,6 +327,12 @@ def test_a_pointless_fit_is_said_once(change, options, said):
     assert len([w for w in caught if issubclass(w.category, DeadComponentsWarning)]) == 1
 
 
+def test_fractions_of_a_sample_above_all_of_it_are_said():
+    X, _, y, _ = small_problem()
+    with pytest.warns(UserWarning, match=r"large=40 is read as a fraction of a sample's counts, 1 or more of them"):
+        GroupSparseNMF(**QUICK, predict_by="nearest", large=40).fit(X, y)
+
+
 def test_one_class_for_everything_is_said():
     """Samples of two classes that do not differ: every component is in use, and all samples are equally near."""
     X, y = np.tile([9.0, 5.0, 7.0], (20, 1)), np.repeat(["a", "b"], [15, 5])

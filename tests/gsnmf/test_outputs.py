@@ -61,7 +61,7 @@ def test_files_of_others_are_not_taken_for_own(tmp_path):
             with pytest.raises(ValueError, match="which exists and was not written by gsnmf"):
                 check_outputs([path], (), False)
             check_outputs([path], (), True)
-            with pytest.raises(ValueError, match="to name a file other than the input"):
+            with pytest.raises(ValueError, match="to write a file other than the input"):
                 check_outputs([path], [path], True)
     with zipfile.ZipFile(tmp_path / "b.npz", "w") as archive:
         archive.writestr("about.npy", b"something else")
@@ -91,7 +91,7 @@ def test_an_input_is_not_replaced_by_another_name_of_it(tmp_path):
     """As on file systems where capitals do not count."""
     np.savez(tmp_path / "x.npz", X=np.ones((2, 3)))
     os.link(tmp_path / "x.npz", tmp_path / "fit.npz")
-    with pytest.raises(ValueError, match=r"expected --out to name a file other than the input; got .*x\.npz for both"):
+    with pytest.raises(ValueError, match=r"expected to write a file other than the input; got .*x\.npz for both"):
         check_outputs([tmp_path / "fit.npz"], [tmp_path / "x.npz"], True)
 
 

@@ -14,6 +14,7 @@ import gsnmf
 from gsnmf import Choice, choose_rank, cli, plot_rank_choice
 from gsnmf.comparison import ranks as choosing
 from gsnmf.inference import cavi, held_out_score
+from gsnmf.inference.warning import DeadComponentsWarning
 from gsnmf.model import Gamma, GroupSparse, Priors, as_data, default_priors, hide, matching
 
 X = np.random.default_rng(0).poisson(5.0, size=(6, 8)).astype(float)
@@ -85,6 +86,11 @@ def test_differences_are_paired(asked):
     np.testing.assert_allclose(choice.table["behind"], [0.2, 0.1, 0, 0, 0], atol=1e-7)
     assert (choice.table["behind_error"] < 1e-12).all()
     assert (choice.best, choice.complete) == (3, True)
+
+
+def test_a_choice_from_zeros_is_said(asked):
+    with pytest.warns(DeadComponentsWarning, match="All entries of X are 0: nothing can be learned from them"):
+        choose_rank(0 * X, [1, 2], **QUIET)
 
 
 def test_every_rank_is_asked_for_the_same_entries_and_every_split_for_others(asked):
@@ -194,7 +200,7 @@ def test_one_warning_for_all_that_did_not_converge(asked):
         ({"restarts": 0}, "expected restarts"),
         ({"num_samples": 0}, "expected num_samples"),
         ({"seed": -1}, "expected seed"),
-        ({"priors": 3}, "expected priors to be None, Priors, or a function of the rank; got 3"),
+        ({"priors": 3}, "expected priors to be None, Priors, or a function of the rank; got int"),
         ({"lam_start": "mean"}, "expected lam_start to be one of 'prior', 'shape'; got 'mean'"),
         ({"init": "svd"}, "expected init to be one of 'random', 'groups'; got 'svd'"),
         ({"data": -X}, "expected X to be nonnegative"),
