@@ -28,7 +28,7 @@ def problem(shape: tuple[int, int], density: float, groups: int) -> tuple[Any, n
     rng = np.random.default_rng(0)
     labels = np.arange(shape[1]) % groups
     if density < 1:
-        X = scipy.sparse.random_array(shape, density=density, rng=rng, format="csc", dtype=np.float32)
+        X = scipy.sparse.random_array(shape, density=density, random_state=rng, format="csc", dtype=np.float32)
         X.data[:] = 1 + rng.poisson(1.0, X.nnz)
         return X, labels
     return rng.poisson(2.0, shape).astype(np.float32), labels

@@ -254,6 +254,6 @@ def _build_data(described: dict[str, Any] | None, names: Names, arrays: dict[str
 
 
 def _describe_names(axis: str, names: NDArray[Any]) -> dict[str, Any]:
-    if names.dtype.kind not in "biufU":
-        raise ValueError(f"expected {axis} names that are numbers or text; got dtype {names.dtype}")
+    if names.dtype.kind not in "biufU":  # dates, bytes and other objects
+        names = np.array([x.decode(errors="backslashreplace") if isinstance(x, bytes) else str(x) for x in names])
     return {"dtype": names.dtype.str, "values": names.tolist()}

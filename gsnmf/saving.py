@@ -41,7 +41,7 @@ def save_fit(
     Args:
         path: with or without .npz; its folder must exist.
         fit: from `cavi.run` or `svi.run`; any precision, restored bit by bit.
-        priors: None for those of the fit; others are refused if its hyperparameters were learned.
+        priors: None for those of the fit; others are refused.
         names: `data.names`; or the data, which are then saved with the fit, so that a report needs nothing else.
         image_shape: height and width if samples are images, or height × width of booleans, true at the pixels that
             are features.

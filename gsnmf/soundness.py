@@ -8,13 +8,13 @@ import jax
 import numpy as np
 
 from .inference import Fit
-from .inference.results import require_own_data, same_priors
+from .inference.results import difference, require_own_data
 from .model import Data, Names, Priors
 from .model.checks import require_flag, whole
 from .model.priors import canonical
 
 BOUNDS = ("augmented", "collapsed", "log_joint")
-SINGLE = 1e-6  # relative difference of the same priors in single and double precision
+PRECISION = 1e-6  # relative difference of the same priors in single and double precision
 
 
 def require_belonging(fit: Fit, priors: Priors, names: Names, data: Data | None) -> None:
@@ -28,8 +28,9 @@ def require_belonging(fit: Fit, priors: Priors, names: Names, data: Data | None)
     """
     if data is not None:
         require_own_data(fit, data)
-    if fit.priors is not None and not same_priors(priors, fit.priors, rtol=SINGLE):
-        raise ValueError(f"expected the priors of the fit, fit.priors; got {priors}")
+    found = None if fit.priors is None else difference(priors, fit.priors, rtol=PRECISION)
+    if found is not None:
+        raise ValueError(f"expected the priors of the fit, fit.priors; got {found}")
     found = misfit(fit, priors, names)
     if found is not None:
         raise ValueError(f"expected names or data with the axes of the fit; got {found}")

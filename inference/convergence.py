@@ -37,6 +37,8 @@ def find_fall(elbo: np.ndarray, itemsize: int) -> int | None:
         elbo: the bound after each sweep.
         itemsize: bytes of a number.
     """
+    if not np.isfinite(elbo).all():  # which is an error of its own
+        return None
     change = np.diff(elbo)
     deep = len(change) > 0 and bool(-change.min() > ROUNDING[itemsize] * np.abs(elbo).max())
     return int(change.argmin()) + 1 if deep else None

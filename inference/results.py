@@ -49,13 +49,18 @@ def priors_of(result: Any, priors: Priors | None = None) -> Priors:
     if isinstance(result, Fit) and result.learned and own is not None and not same_priors(priors, own):
         raise ValueError(
             "expected no priors, or fit.priors, for a fit whose hyperparameters were learned, as its factors belong to "
-            f"the learned ones; got {priors}"
+            f"the learned ones; got {difference(priors, own)}"
         )
     return priors
 
 
 def same_priors(one: Priors, other: Priors, rtol: float = 0.0) -> bool:
-    """Return whether two priors have the same families and numbers.
+    """Return whether two priors have the same families and numbers, however these are broadcast; see `difference`."""
+    return difference(one, other, rtol) is None
+
+
+def difference(one: Priors, other: Priors, rtol: float = 0.0) -> str | None:
+    """Return the first parameter in which two priors differ, in words; None if they do not.
 
     Args:
         one: priors.
@@ -63,13 +68,23 @@ def same_priors(one: Priors, other: Priors, rtol: float = 0.0) -> bool:
         rtol: relative difference that numbers may have, such as that of another precision.
     """
     if one is other:
-        return True
-    one, other = canonical(one), canonical(other)
-    forms: list[Any] = [jax.tree.structure(priors) for priors in (one, other)]
-    return bool(forms[0] == forms[1]) and all(
-        np.shape(a) == np.shape(b) and np.allclose(np.asarray(a, float), np.asarray(b, float), rtol=rtol, atol=0)
-        for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
-    )
+        return None
+    (ours, form), (theirs, other_form) = (_parameters(canonical(priors)) for priors in (one, other))
+    if form != other_form:
+        return "other families"
+    for (path, here), (_, there) in zip(ours, theirs, strict=True):
+        try:
+            same = np.allclose(np.asarray(here), np.asarray(there), rtol=rtol, atol=0)
+        except ValueError:  # shapes that do not broadcast
+            same = False
+        if not same:
+            return f"another {jax.tree_util.keystr(path, simple=True, separator='.')}"
+    return None
+
+
+def _parameters(priors: Priors) -> Any:
+    """Return the parameters of priors with their paths, and the families; lists are matrices, as to `Problem`."""
+    return jax.tree_util.tree_flatten_with_path(priors, is_leaf=lambda x: isinstance(x, list))
 
 
 def problem_of(result: Any, data: Data | Problem, priors: Priors | None = None, rank: int | None = None) -> Problem:

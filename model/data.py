@@ -17,7 +17,7 @@ from .forks import require_own_threads
 from .groups import Groups, as_groups
 from .labels import Dirichlet, Labels, read_labels
 from .matrix import DenseMatrix, Matrix
-from .metadata import HeldOut, Names
+from .metadata import HeldOut, Names, require_order
 from .missing import check_hidden, check_mask, split, split_sparse
 from .sparse import SparseMatrix
 from .types import Array
@@ -130,8 +130,8 @@ def as_data(
             has a set or list of labels, whose rates λ it averages. Or a matrix of 0 and 1, samples × groups, whose
             columns are named by group_names, or 0, 1, ...; a sample without a 1 is unlabelled. Lists of 0 and 1 of
             one length are rows of this matrix. All are in the order of samples: a pandas Series or DataFrame whose
-            index has names of samples in another order is refused. With an AnnData or a path, also the name of a
-            column of obs. None for a model without groups.
+            index has their names in another order is refused, and so is such a mask or label_prior. With an AnnData or
+            a path, also the name of a column of obs. None for a model without groups.
         label_prior: the prior of the labels of unlabelled samples: weights, one per group or samples × groups (the
             paper's U; rows of labelled samples are ignored); or a `Dirichlet`. By default all groups are equally
             likely.
@@ -170,7 +170,6 @@ def as_data(
     levels: list[Any] = []
     labels = None
     if groups is not None:
-        _check_order(groups, sample_names)
         membership, levels, labels = read_labels(groups, X.shape, group_names, label_prior)
     elif group_names is not None or label_prior is not None:
         given = "label_prior" if group_names is None else "group_names"
@@ -178,6 +177,10 @@ def as_data(
     names = Names(
         _check_names("feature_names", feature_names, F), _check_names("sample_names", sample_names, N), levels
     )
+    require_order("groups", groups, names.sample, "samples")
+    require_order("mask", mask, names.feature, "features")
+    require_order("mask", mask, names.sample, "samples", axis=1)
+    require_order("label_prior", label_prior, names.group, "groups", axis=getattr(label_prior, "ndim", 1) - 1)
     return Data(X, membership, names, seen, held_out, labels)
 
 
@@ -257,22 +260,6 @@ def _check_matrix(X: Array, mask: Any, places: Any) -> tuple[Array, np.ndarray |
     if X.dtype.kind not in "bu" and X.min() < 0:
         raise ValueError(f"expected X to be nonnegative; got a minimum of {X.min()}")
     return X, seen, held_out
-
-
-def _check_order(groups: Any, sample_names: Any) -> None:
-    """Raise if the index of a pandas object has names of samples, but not in their order; a default index has none."""
-    if not isinstance(groups, (pd.Series, pd.DataFrame)) or sample_names is None:
-        return
-    if isinstance(groups.index, pd.RangeIndex) or isinstance(sample_names, pd.RangeIndex):
-        return
-    names, own = list(sample_names), groups.index.tolist()
-    if names == own or len(names) != len(own) or set(names).isdisjoint(own):
-        return
-    t = next(t for t, (name, other) in enumerate(zip(names, own, strict=True)) if name != other)
-    raise ValueError(
-        f"expected groups in the order of the samples; got an index with {own[t]!r} for sample {t}, {names[t]!r} "
-        "(groups.reindex(names of samples) puts them in order, groups.to_numpy() leaves names out)"
-    )
 
 
 def _check_names(what: str, names: Sequence[Any] | None, length: int | None) -> list[Any]:

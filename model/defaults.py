@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 
 from numpy.typing import ArrayLike
@@ -34,6 +35,24 @@ def num_components(num_groups: int, *, per_group: int = PER_GROUP, rank: int | N
     if rank is not None:
         return rank
     return per_group * num_groups + common if num_groups else RANK
+
+
+def said_of_bare_groups(num_groups: int, *, rank: int | None = None, common: int = 0) -> str | None:
+    """Return that so few components leave groups without one of their own; None if they do not.
+
+    Args:
+        num_groups: C.
+        rank: components in all, as in `default_priors`.
+        common: components that all groups share.
+
+    >>> said_of_bare_groups(4, rank=3)
+    '3 components for 4 groups: 1 of them has none of its own.'
+    """
+    if rank is None or rank - common >= num_groups:
+        return None
+    own, left = rank - common, num_groups - (rank - common)
+    none = "has none of its own" if left == 1 else "have none of their own"
+    return f"{own} components{' that are not common' if common else ''} for {num_groups} groups: {left} of them {none}."
 
 
 def default_priors(
@@ -86,13 +105,33 @@ def default_priors(
     dictionary = Gamma(a_t, b_t)
     if data.num_groups == 0:
         return Priors(dictionary, matching(data, dictionary, RANK if rank is None else rank))
+    given = {name for name, value in (("small", small), ("large", large)) if value is not None}
     small, large = (
-        default if given is None else given for given, default in zip((small, large), SHAPES[prior], strict=True)
+        default if value is None else value for value, default in zip((small, large), SHAPES[prior], strict=True)
     )
     if structure is None:
         structure = common_and_individual(common, per_group if rank is None else None, data.num_groups, rank=rank)
     elif rank is not None:
         raise ValueError(f"expected rank or structure; got rank={rank} and a structure")
     if prior == "relative":
-        return Priors(dictionary, GroupSparse(relative_rates(data, None, small, large, scale, structure=structure)))
-    return Priors(dictionary, GroupSparse(structured(structure, small, large, scale)))
+        rates = relative_rates(data, None, small, large, scale, structure=structure)
+    else:
+        rates = structured(structure, small, large, scale)
+    _warn_of_shrinkage(prior, {"small": small, "large": large}, given)
+    return Priors(dictionary, GroupSparse(rates))
+
+
+def _warn_of_shrinkage(prior: str, values: dict[str, float], given: set[str]) -> None:
+    """Warn if small and large are swapped, or if shapes may have been passed for fractions.
+
+    Args:
+        prior: as in `default_priors`.
+        values: small and large.
+        given: which of them are not the defaults.
+    """
+    said = [f"{name}={value:g}{'' if name in given else ' (the default)'}" for name, value in values.items()]
+    if values["small"] > values["large"]:
+        warnings.warn(f"{' is above '.join(said)}: components are shrunk most in their own groups.", stacklevel=3)
+    if prior == "relative" and max(values.values()) >= 1:
+        meaning = "fractions of a sample's counts, and are below 1 as a rule; prior='paper' takes shapes of λ"
+        warnings.warn(f"{' and '.join(said)} are read as {meaning}.", stacklevel=3)

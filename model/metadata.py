@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import pandas as pd
 
 from .types import Array
 
@@ -67,3 +68,32 @@ class HeldOut(Unseen):
 
     def __repr__(self) -> str:
         return f"HeldOut({len(self)} entries)"
+
+
+def require_order(what: str, given: Any, names: Any, members: str, axis: int = 0) -> None:
+    """Raise if a pandas object has the names of an axis in another order, or other names than these.
+
+    A default index, 0, 1, ..., has no names. Numbers of which only some are names are taken for positions.
+
+    Args:
+        what: the argument.
+        given: its value, of pandas or not.
+        names: those that it should have.
+        members: whose names they are.
+        axis: of the value.
+    """
+    if not isinstance(given, (pd.Series, pd.DataFrame)) or axis >= given.ndim or given.shape[axis] != len(names):
+        return
+    index = given.axes[axis]
+    own, named, numbered = ([str(name) for name in x] for x in (index, names, range(len(names))))
+    if own == named or numbered in (own, named) or set(own).isdisjoint(named):
+        return
+    if sorted(own) == sorted(named):
+        here, there = next((one, other) for one, other in zip(own, named, strict=True) if one != other)
+        remedy = f"sort it, or pass {what}.to_numpy() if the index means nothing"
+        raise ValueError(
+            f"expected {what} in the order of the {members}; got an index with {here!r} where {there!r} is ({remedy})"
+        )
+    strangers = [name for name in index if isinstance(name, str) and name not in set(named)]
+    if strangers:
+        raise ValueError(f"expected {what} of these {members}; got an index with {strangers[0]!r}, which is not theirs")

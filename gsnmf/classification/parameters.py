@@ -20,7 +20,7 @@ from ..inference.starts import METHODS
 from ..model import Priors
 from ..model.checks import whole
 from ..model.compressed import require_consistent
-from ..model.defaults import SHAPES
+from ..model.defaults import SHAPES, said_of_bare_groups
 from ..model.labels import check_kinds
 from ..model.priors import is_grouped
 from .heads import LEARNED
@@ -56,9 +56,6 @@ def check_recipe(recipe: Recipe) -> None:
     for name in ("small", "large"):
         if (value := getattr(recipe, name)) is not None:
             check_number(name, value)
-            if value >= 1 and recipe.prior == "relative" and recipe.priors is None:
-                said = f"{name}={value:g} is read as a fraction of a sample's counts, 1 or more of them"
-                warnings.warn(f"{said} (for shapes of λ pass prior='paper').", stacklevel=3)
     whole("per_class", recipe.per_class, 1)
     whole("common", recipe.common, 0)
     whole("max_iter", recipe.max_iter, 1)
@@ -73,6 +70,13 @@ def check_recipe(recipe: Recipe) -> None:
     check_choice("prior", recipe.prior, tuple(SHAPES))
     check_choice("init", recipe.init, tuple(METHODS))
     check_choice("lam_start", recipe.lam_start, ("prior", "shape"))
+
+
+def warn_of_bare_classes(recipe: Recipe, num_classes: int) -> None:
+    """Warn if n_components leaves classes without a component of their own."""
+    found = said_of_bare_groups(num_classes, rank=recipe.n_components, common=recipe.common)
+    if found and recipe.priors is None:
+        warnings.warn(f"{found} A larger n_components, or per_class, gives them some.", stacklevel=3)
 
 
 def check_choices(estimator: Any) -> None:
@@ -216,8 +220,8 @@ def check_several(estimator: Any, X: Any, Y: NDArray[Any]) -> None:
 
 def index_labels(labels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return the classes in sorted order, and the index of each sample's class."""
-    if any(isinstance(label, bytes) for label in labels.tolist()):
-        raise ValueError(f"expected labels that are text or numbers; got bytes, {labels.tolist()[0]!r}")
+    if found := [label for label in labels.tolist() if isinstance(label, bytes)]:
+        raise ValueError(f"expected labels that are text or numbers; got bytes, {found[0]!r}")
     try:
         check_classification_targets(labels)
         classes, index = np.unique(labels, return_inverse=True)

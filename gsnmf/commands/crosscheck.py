@@ -7,7 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from .inputs import FILES, announce
-from .options import Interrupted, add_problem, check_folder, check_problem, open_journal, place, read_problem, seed
+from .options import (
+    Interrupted,
+    add_problem,
+    check_folder,
+    check_problem,
+    open_journal,
+    place,
+    read_problem,
+    seed,
+    warn_of_bare_groups,
+)
 from .outputs import add_force, check_outputs
 
 CROSSCHECK_EXAMPLE = "  gsnmf crosscheck --out crosscheck --seed 1"
@@ -76,6 +86,8 @@ def _crosscheck(arguments: argparse.Namespace) -> int:
     problem = None if arguments.file is None else read_problem(arguments)
     options = {name: getattr(arguments, name) for name in ("seed", "draws", "chains", "init")}  # init: its own default
     announce(arguments)
+    if problem is not None:
+        warn_of_bare_groups(arguments, problem[0].num_groups)
     journal = open_journal(written[-1])
     raise_if_received()
     try:

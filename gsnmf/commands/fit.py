@@ -22,7 +22,7 @@ from .options import (
     read_problem,
     run_options,
     seed,
-    warn_of_few,
+    warn_of_bare_groups,
 )
 from .outputs import add_force, check_outputs, real
 from .processes import Agreement, add_distributed, check_distributed, in_processes, read_own_part
@@ -164,7 +164,7 @@ def _fit_and_save(arguments: argparse.Namespace, npz: Path, checkpoint: Path) ->
     seconds = time.perf_counter() - begin
     usable = math.isfinite(fit.elbo[-1])
     if (not usable or (interrupted and checkpoint.exists())) and _is_finished(npz):
-        return _leave(npz, checkpoint, fit, interrupted)
+        return _keep_earlier(npz, checkpoint, fit, interrupted)
     kept = data.names if arguments.without_data or arguments.distributed else data
     save_fit(npz, fit, fit.priors or priors, kept, image_shape=arguments.image_shape, seconds=seconds)
     if interrupted:
@@ -192,11 +192,11 @@ def _read(arguments: argparse.Namespace) -> tuple[Data, Priors, int]:
     if jax.process_index() == 0:
         announce(arguments)
         print(f"gsnmf: {planned}", file=sys.stderr)
-        warn_of_few(arguments, data.num_groups)
+        warn_of_bare_groups(arguments, data.num_groups)
     return data, priors, rank
 
 
-def _leave(npz: Path, checkpoint: Path, fit: Fit, interrupted: bool) -> int:
+def _keep_earlier(npz: Path, checkpoint: Path, fit: Fit, interrupted: bool) -> int:
     """Say that the finished fit of an earlier run stays, as this one was interrupted or diverged; return the code."""
     stays = f"{npz} stays as it was, from an earlier run"
     if interrupted and checkpoint.exists():

@@ -122,30 +122,15 @@ def check_problem(arguments: argparse.Namespace) -> None:
             if value >= 1:
                 said = f"expected --{name} to be a fraction of a sample's counts, below 1; got {value:g}"
                 raise ValueError(f"{said} (for shapes of λ add --prior paper)")
-    _warn_of_order(arguments)
 
 
-def _warn_of_order(arguments: argparse.Namespace) -> None:
-    """Warn if --small is above --large: components would serve all labels but their own."""
-    if not given(arguments, "small", "large"):
-        return
-    from ..model.defaults import PRIOR, SHAPES
-
-    defaults = dict(zip(("small", "large"), SHAPES[arguments.prior or PRIOR], strict=True))
-    used = defaults | given(arguments, "small", "large")
-    if used["small"] > used["large"] > 0:  # others are refused later
-        got = f"{used['small']:g} and {used['large']:g}"
-        said = f"--small is above --large ({got}), so components are shrunk most at their own labels"
-        print(f"gsnmf: warning: {said}", file=sys.stderr)
-
-
-def warn_of_few(arguments: argparse.Namespace, num_groups: int) -> None:
+def warn_of_bare_groups(arguments: argparse.Namespace, num_groups: int) -> None:
     """Warn if --rank leaves labels without a component of their own."""
-    own = asked_components(arguments, num_groups) - (arguments.common or 0)
-    if num_groups > own:
-        left = num_groups - own
-        said = f"{own} components for {num_groups} labels, of which {left} {'has' if left == 1 else 'have'} none"
-        print(f"gsnmf: warning: {said} (a larger --rank, or --per-group)", file=sys.stderr)
+    from ..model.defaults import said_of_bare_groups
+
+    found = said_of_bare_groups(num_groups, **given(arguments, "rank", "common"))
+    if found:
+        print(f"gsnmf: warning: {found} A larger --rank, or --per-group, gives them some.", file=sys.stderr)
 
 
 def read_problem(arguments: argparse.Namespace) -> tuple[Data, Priors, int]:

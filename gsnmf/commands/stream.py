@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .inputs import READING, announce, describe
 from .interruptible import run_interruptible
-from .options import PRIOR_OPTIONS, asked_components, check_files, given, run_options, warn_of_few
+from .options import PRIOR_OPTIONS, asked_components, check_files, given, run_options, warn_of_bare_groups
 
 if TYPE_CHECKING:
     from ..inference import Fit
@@ -71,7 +71,7 @@ def run_stream(arguments: argparse.Namespace, npz: Path) -> int:
     describe(arguments, matrix, arguments.file)
     announce(arguments)
     print(f"gsnmf: {plan_stream(X, priors, arguments.rank, arguments.batch_size).check()}", file=sys.stderr)
-    warn_of_few(arguments, len(levels))
+    warn_of_bare_groups(arguments, len(levels))
     if start is not None:
         print(f"gsnmf: resuming from batch {start.num_steps} of {npz}", file=sys.stderr)
     begin = time.perf_counter()
@@ -101,11 +101,9 @@ def _open(arguments: argparse.Namespace) -> tuple[NamedMatrix, Any, list[Any]]:
     if arguments.file.suffix.lower() not in LAZY:  # then it is loaded
         check_files(arguments)
     matrix = open_named(arguments.file, arguments.key)
-    groups, N = labels_in(arguments), matrix.X.shape[1]
+    groups = labels_in(arguments, matrix.X)
     if groups is None:
         return matrix, None, []
-    if len(groups) != N:
-        raise ValueError(f"expected one label for each of the {N} samples; got {len(groups)}")
     return matrix, groups, read_levels(groups, None)[1]
 
 
@@ -123,7 +121,7 @@ def _priors(arguments: argparse.Namespace, X: Any, groups: Any, num_groups: int,
     """Return the priors of the options; of a stream that is resumed, its own, which given options must agree with."""
     from ..inference.results import rank_of, same_priors
     from ..memory import plan_stream
-    from ..soundness import SINGLE
+    from ..soundness import PRECISION
     from ..streams import sampled_priors
 
     options, saved = given(arguments, *PRIOR_OPTIONS), None if start is None else rank_of(start.posterior)
@@ -134,7 +132,7 @@ def _priors(arguments: argparse.Namespace, X: Any, groups: Any, num_groups: int,
     plan_stream(X, None, asked_components(arguments, num_groups), arguments.batch_size).check()
     priors = sampled_priors(X, groups, rank=arguments.rank, **options)
     own = priors if start is None or start.priors is None else start.priors
-    if not same_priors(priors, own, rtol=SINGLE):
+    if not same_priors(priors, own, rtol=PRECISION):
         names = ", ".join(f"--{name.replace('_', '-')} {value}" for name, value in options.items())
         raise ValueError(f"expected the priors of the stream that is resumed; got others with {names}")
     return own
@@ -155,12 +153,17 @@ def check_interrupted(npz: Path) -> None:
         )
 
 
-def labels_in(arguments: argparse.Namespace) -> Any:
-    """Return the labels in a file, or in a column of AnnData's obs, of all parts in a folder; None without."""
+def labels_in(arguments: argparse.Namespace, X: Any = None) -> Any:
+    """Return the labels in a file, or in a column of AnnData's obs, of all parts in a folder; None without.
+
+    Args:
+        arguments: of the command.
+        X: to check the number of labels in a file, if it was opened.
+    """
     from ..parts import obs_reader
     from ..reading import NamedMatrix, read_columns
 
-    matrix = NamedMatrix(None, None, None, column=obs_reader(arguments.file))
+    matrix = NamedMatrix(X, None, None, column=obs_reader(arguments.file))
     return read_columns(matrix, arguments.file, arguments.labels)
 
 

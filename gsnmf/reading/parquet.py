@@ -48,7 +48,9 @@ def read_frame(path: Path) -> Any:
         return pd.read_parquet(path)
     except ImportError:
         raise ValueError(f"expected the package pyarrow, to read {path} (pip install pyarrow); got none") from None
-    except Exception:  # pyarrow has classes of its own
+    except Exception as error:  # pyarrow has classes of its own
+        if "Multiple matches" in str(error):
+            raise ValueError(f"expected columns of distinct names in {path}; got several of one name") from None
         raise ValueError(f"expected a parquet file in {path}; got another kind of file, or a damaged one") from None
 
 

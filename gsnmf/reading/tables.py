@@ -60,12 +60,13 @@ def read_cells(path: Path) -> Cells:
     """Read the cells of a .csv or .tsv."""
     delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
     try:
-        lines = list(csv.reader(io.StringIO(read_text(path), newline=""), delimiter=delimiter))
+        reader = csv.reader(io.StringIO(read_text(path), newline=""), delimiter=delimiter)
+        lines = [(reader.line_num, row) for row in reader if row]  # the line on which a row ends
     except csv.Error as error:
         raise ValueError(f"expected rows of values in {path}; got {error}") from None
-    rows, numbers = [row for row in lines if row], [number for number, row in enumerate(lines, 1) if row]
-    if not rows:
+    if not lines:
         raise ValueError(f"expected rows of values in {path}; got an empty file")
+    numbers, rows = [number for number, _ in lines], [row for _, row in lines]
     rows, bare = _without_empty_rows(rows)
     rows, empty = _without_empty_columns(rows)
     if delimiter == ",":

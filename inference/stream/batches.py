@@ -16,7 +16,7 @@ from ...model.data import Data, as_data
 from ...model.indexed import on_host
 from ...model.labels import SEVERAL, check_kinds
 from ...model.labels import is_matrix as is_matrix_of_groups
-from ...model.metadata import Names
+from ...model.metadata import Names, require_order
 from ...model.missing import label_fingerprint
 from ...model.types import Array
 from ..posterior import StreamMark
@@ -192,6 +192,7 @@ def _of_matrix(X: Any, groups: Any, order: Order, labelled: Labelled) -> Source:
         require_consistent(X)
         X = X.tocsc()
     elif hasattr(X, "columns"):
+        require_order("groups", groups, X.columns, "samples")
         X = X.to_numpy()
     values = checksum_of_values(X[:, np.arange(min(FEW, N))])
     if groups is None:

@@ -9,7 +9,7 @@ from numpyro.infer.hmc import HMCState
 from gsnmf import GroupSparseNMF, choose_rank, compare
 from gsnmf.classification.parameters import SEVERAL
 from gsnmf.inference import Fit, Posterior, cavi, evidence, impute, invariants, mcmc, svi, to_arviz
-from gsnmf.model import Gamma, GroupSparse, Names, Priors, as_data, default_priors, hide, label_driven
+from gsnmf.model import Exponential, Gamma, GroupSparse, Names, Priors, as_data, default_priors, hide, label_driven
 from gsnmf.model.crossing import crossed
 from gsnmf.model.missing import fingerprint
 from gsnmf.model.structures import tree
@@ -21,6 +21,7 @@ from gsnmf.saving import load_fit, save_fit
 X = np.array([[1.0, 2.0, 0.0], [3.0, 4.0, 5.0]])
 DATA, GROUPED, PRIORS = as_data(X), as_data(X, ["a", "b", "a"]), Priors(Gamma(1.0, 1.0), Gamma(1.0, 1.0))
 KEY = jax.random.key(0)
+FRAME = pd.DataFrame(X, list("pq"), list("xyz"))
 
 ONES = Gamma(np.ones((2, 1)), np.ones((2, 1))), Gamma(np.ones((1, 3)), np.ones((1, 3)))
 FITTED = Fit(Posterior(*ONES, None), np.array([-1.0]), 1, False, "", priors=PRIORS, data=fingerprint(DATA))
@@ -62,12 +63,23 @@ BAD = [
      "expected every label among group_names ['a']; got b as well"),
     (lambda: as_data(X, ["a", "b", "a"], group_names=["a", "b", "b"]),
      "expected distinct group_names; got ['a', 'b', 'b']"),
-    (lambda: as_data(pd.DataFrame(X, columns=list("xyz")), pd.Series(["a", "b", "a"], index=list("xzy"))),
-     "expected groups in the order of the samples; got an index with 'z' for sample 1, 'y' "
-     "(groups.reindex(names of samples) puts them in order, groups.to_numpy() leaves names out)"),
-    (lambda: as_data(X, pd.DataFrame(np.eye(3), index=[30, 10, 40]), sample_names=[10, 20, 30]),
-     "expected groups in the order of the samples; got an index with 30 for sample 0, 10 "
-     "(groups.reindex(names of samples) puts them in order, groups.to_numpy() leaves names out)"),
+    *((call, f"expected {what} in the order of the {members}; got an index with {here!r} where {there!r} is (sort it, "
+       f"or pass {what}.to_numpy() if the index means nothing)")
+      for what, members, here, there, call in (
+          ("groups", "samples", "z", "y", lambda: as_data(FRAME, pd.Series(list("aba"), list("xzy")))),
+          ("groups", "samples", "30", "10",
+           lambda: as_data(X, pd.DataFrame(np.eye(3), [30, 10, 20]), sample_names=["10", "20", "30"])),
+          ("groups", "samples", "z", "y",
+           lambda: cavi.stream(FRAME, PRIORS, rank=1, key=KEY, groups=pd.Series(list("aba"), list("xzy")))),
+          ("mask", "features", "q", "p", lambda: as_data(FRAME, mask=FRAME.iloc[::-1] >= 0)),
+          ("mask", "samples", "z", "x", lambda: as_data(FRAME, mask=FRAME.iloc[:, ::-1] >= 0)),
+          ("label_prior", "groups", "b", "a",
+           lambda: as_data(X, ["a", "b", None], label_prior=pd.DataFrame([[0.9, 0.1]] * 3, columns=["b", "a"]))),
+      )),
+    (lambda: as_data(FRAME, pd.Series(list("aba"), list("yzw"))),
+     "expected groups of these samples; got an index with 'w', which is not theirs"),
+    (lambda: as_data(X, pd.Series(list("aba")), sample_names=5),
+     "expected sample_names to be a sequence of names; got 5"),
     (lambda: cavi.run(DATA, Priors(Gamma(-1.0, 1.0), Gamma(1.0, 1.0)), key=KEY, rank=1),
      "expected dictionary.a to be positive and finite in float64; got -1."),
     (lambda: cavi.run(DATA, PRIORS, key=KEY),
@@ -269,7 +281,9 @@ BAD = [
     (lambda: GroupSparseNMF().fit(np.ones((4, 2)), [b"a", b"b"] * 2),
      "expected labels that are text or numbers; got bytes, b'a'"),
     (lambda: save_fit("x", FITTED, PRIORS._replace(dictionary=Gamma(2.0, 1.0)), DATA),
-     f"expected the priors of the fit, fit.priors; got {PRIORS._replace(dictionary=Gamma(2.0, 1.0))}"),
+     "expected the priors of the fit, fit.priors; got another dictionary.a"),
+    (lambda: save_fit("x", FITTED, PRIORS._replace(coefficients=Exponential(1.0)), DATA),
+     "expected the priors of the fit, fit.priors; got other families"),
     (lambda: read_matrix("x.foo"),
      "expected a file ending in .npy, .npz, .csv, .tsv, .mtx, .mtx.gz, .parquet, .h5ad, .h5, .hdf5, .zarr, "
      "or a folder with 10x's matrix.mtx; got x.foo"),

@@ -82,6 +82,14 @@ def packed(path):
     path.write_bytes(gzip.compress(f"{MARKET}3 3 900000\n1 1 1\n".encode(), mtime=0))
 
 
+def twice(path):
+    """A table with two columns of one name, which pandas would not write."""
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    pa.parquet.write_table(pa.Table.from_arrays([pa.array(["a b"])] * 2, names=["body", "body"]), path)
+
+
 def secret(path):
     """A zip with a member that is said to be encrypted."""
     buffer = io.BytesIO()
@@ -308,6 +316,9 @@ BAD = [
      ["{f}/d.csv", "--text", "body", *FIT], "expected one column 'body' in {f}/d.csv; got 2"),
     ("two columns of labels of one name", {"d.tsv": "body\tt\tt\nred\tx\ty\nred\tx\ty\n"},
      ["{f}/d.tsv", "--text", "body", "--labels", "obs:t", *FIT], "expected one column 't' in {f}/d.tsv; got 2"),
+    ("two columns of text of one name, in .parquet", {"d.parquet": twice},
+     ["{f}/d.parquet", "--text", "body", *FIT],
+     "expected columns of distinct names in {f}/d.parquet; got several of one name"),
     ("documents in an array", {"d.npy": "x"}, ["{f}/d.npy", "--text", "body", *FIT],
      "expected a table of documents ending in .csv, .tsv, .parquet; got {f}/d.npy"),
     ("--min-df without documents", {"x.csv": X}, ["{f}/x.csv", "--min-df", "3", *FIT],
@@ -535,6 +546,12 @@ BAD = [
      "expected a number in row 5, column 2 of {f}/x.csv; got 'z'"),
     ("a short row below a header and an empty line", {"x.csv": "gene,a,b\n\ng1,1,2\ng2,3\n"}, ["{f}/x.csv", *FIT],
      "expected 3 columns in every row of {f}/x.csv; got 2 in row 4"),
+    ("a short row below a cell of two lines", {"x.csv": 'g,a,b\n"x\ny",1,2\nz,3\n'}, ["{f}/x.csv", *FIT],
+     "expected 3 columns in every row of {f}/x.csv; got 2 in row 4"),
+    ("labels for another number of samples, in a stream",
+     {"x.npy": lambda path: np.save(path, np.ones((2, 3))), "y.txt": "a\na\n"},
+     ["{f}/x.npy", "--labels", "{f}/y.txt", "--stream", "--out", "{f}/out"],
+     "expected one label for each of the 3 samples in {f}/y.txt; got 2, as many as features: transpose the matrix?"),
     ("one entry held out", FILES, [*CHOOSE, "--ranks", "1", "--splits", "1", "--share", "0.01"],
      "expected share and num_splits to hide at least 2 entries; got 1 with share=0.01"),
     ("entries below double precision", {"x.csv": "0,1e-310\n1e-311,0\n"}, ["{f}/x.csv", *FIT],

@@ -445,25 +445,14 @@ def test_labels_without_a_component_are_said(matrix: Path, capsys: pytest.Captur
     labels.write_text("a\nb\nc\nd\n" * 2)
     words = [str(matrix), "--labels", str(labels), "--out", str(matrix.parent / "f"), "--max-steps", "2"]
     for options, said in (
-        (["--rank", "3"], "3 components for 4 labels, of which 1 has none"),
-        (["--rank", "3", "--common", "1"], "2 components for 4 labels, of which 2 have none"),
-        (["--rank", "3", "--stream"], "3 components for 4 labels, of which 1 has none"),
+        (["--rank", "3"], "3 components for 4 groups: 1 of them has none of its own."),
+        (
+            ["--rank", "3", "--common", "1"],
+            "2 components that are not common for 4 groups: 2 of them have none of their own.",
+        ),
+        (["--rank", "3", "--stream"], "3 components for 4 groups: 1 of them has none of its own."),
         (["--rank", "4"], None),
     ):
         assert cli.main(["fit", *(words[:-2] if "--stream" in options else words), "--force", *options]) == 0
-        lines = [line for line in capsys.readouterr().err.splitlines() if "components for" in line]
-        assert lines == ([f"gsnmf: warning: {said} (a larger --rank, or --per-group)"] if said else [])
-
-
-def test_swapped_shrinkage_is_said(matrix: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    labels = matrix.parent / "y.txt"
-    labels.write_text("a\nb\n" * 4)
-    words = ["fit", str(matrix), "--labels", str(labels), "--out", str(matrix.parent / "f"), "--max-steps", "2"]
-    for options, said in (
-        (["--small", "0.02"], "--small is above --large (0.02 and 0.01)"),
-        (["--prior", "paper", "--large", "8"], "--small is above --large (32 and 8)"),
-        (["--small", "0.01"], None),
-    ):
-        assert cli.main([*words, *options]) == 0
-        lines = [line for line in capsys.readouterr().err.splitlines() if "shrunk most" in line]
-        assert lines == ([f"gsnmf: warning: {said}, so components are shrunk most at their own labels"] if said else [])
+        lines = [line for line in capsys.readouterr().err.splitlines() if "of them ha" in line]
+        assert lines == ([f"gsnmf: warning: {said} A larger --rank, or --per-group, gives them some."] if said else [])

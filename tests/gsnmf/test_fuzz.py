@@ -198,7 +198,7 @@ def test_a_sparse_image_mask_and_a_prior_without_a_mean(seeds, tmp_path, monkeyp
 
 
 def test_row_ends_that_are_truth_values_are_refused(tmp_path):
-    X = scipy.sparse.random_array((5, 8), density=0.5, format="csc", rng=np.random.default_rng(0))
+    X = scipy.sparse.random_array((5, 8), density=0.5, format="csc", random_state=0)
     parts = {"data": X.data, "indices": X.indices, "shape": X.shape, "format": b"csc"}
     np.savez(tmp_path / "X.npz", indptr=X.indptr % 2 > 0, **parts)
     assert "row ends that do not belong together" in refused(load_data, tmp_path / "X.npz")

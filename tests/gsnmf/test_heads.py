@@ -327,10 +327,11 @@ def test_a_pointless_fit_is_said_once(change, options, said):
     assert len([w for w in caught if issubclass(w.category, DeadComponentsWarning)]) == 1
 
 
-def test_fractions_of_a_sample_above_all_of_it_are_said():
+def test_classes_without_a_component_are_said():
     X, _, y, _ = small_problem()
-    with pytest.warns(UserWarning, match=r"large=40 is read as a fraction of a sample's counts, 1 or more of them"):
-        GroupSparseNMF(**QUICK, predict_by="nearest", large=40).fit(X, y)
+    C = len(set(y))
+    with pytest.warns(UserWarning, match=rf"{C - 1} components for {C} groups: 1 of them has none .* n_components"):
+        GroupSparseNMF(**QUICK, predict_by="nearest", n_components=C - 1).fit(X, y)
 
 
 def test_one_class_for_everything_is_said():

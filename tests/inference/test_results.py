@@ -129,6 +129,11 @@ def test_same_priors():
     single = jax.tree.map(np.float32, PRIORS._replace(coefficients=Gamma(1 / 3, 1.0)))
     assert not same_priors(single, PRIORS._replace(coefficients=Gamma(1 / 3, 1.0)))
     assert same_priors(single, PRIORS._replace(coefficients=Gamma(1 / 3, 1.0)), rtol=1e-6)
+    by_list = PRIORS._replace(dictionary=Gamma([0.6, 0.6], 2.0))
+    assert same_priors(by_list, PRIORS._replace(dictionary=Gamma(np.full((3, 1), 0.6), np.full(2, 2.0))))
+    assert not same_priors(by_list, PRIORS._replace(dictionary=Gamma(np.array([0.6, 0.7]), 2.0)))
+    assert not same_priors(by_list, PRIORS._replace(dictionary=Gamma(np.full((3, 3), 0.6), 2.0)))
+    assert same_priors(PRIORS, Problem(DATA, PRIORS, 2).priors, rtol=1e-6)
     fit = cavi.run(DATA, PRIORS, key=KEY, rank=2, max_steps=2, tol=None)
     assert priors_of(fit) is PRIORS
     assert isinstance(fit.posterior, Posterior)

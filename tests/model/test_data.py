@@ -45,7 +45,15 @@ def test_a_data_frame_brings_its_names():
 
 def test_an_index_in_the_order_of_samples_or_without_their_names_is_accepted():
     frame, numbered = pd.DataFrame(X, columns=list("xyz")), pd.DataFrame(X)
-    for given, index in ((frame, list("xyz")), (frame, None), (frame, [2, 1, 0]), (numbered, [2, 1, 0])):
+    missing = pd.DataFrame(X, columns=["x", None, float("nan")])
+    for given, index in (
+        (frame, list("xyz")),
+        (frame, None),
+        (frame, [2, 1, 0]),
+        (numbered, [2, 1, 0]),
+        (numbered.set_axis([5, 0, 2], axis=1), [0, 1, 5]),
+        (missing, missing.columns),
+    ):
         np.testing.assert_array_equal(as_data(given, pd.Series([1, 0, 1], index=index)).membership[:, 1], [1, 0, 1])
 
 

@@ -72,6 +72,7 @@ def test_numbers_of_components():
 
 @pytest.mark.parametrize(("small", "large"), [(None, None), (0.2, None), (None, 0.3), (0.2, 0.3)])
 @pytest.mark.parametrize("prior", ["relative", "paper"])
+@pytest.mark.filterwarnings("ignore:small=.* is above large=")
 def test_small_and_large_are_in_the_unit_of_the_prior(prior, small, large):
     data = as_data(X, GROUPS)
     values = [default if given is None else given for given, default in zip((small, large), SHAPES[prior], strict=True)]
@@ -111,3 +112,23 @@ def test_the_unit_of_X_multiplies_relative_shapes_and_leaves_the_papers():
 def test_refusals(options, message):
     with pytest.raises(ValueError, match=message):
         default_priors(**{"data": as_data(X, GROUPS)} | options)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            {"small": 0.02},
+            r"small=0.02 is above large=0.01 \(the default\): components are shrunk most in their own groups",
+        ),
+        ({"prior": "paper", "large": 8.0}, r"small=32 \(the default\) is above large=8:"),
+        ({"large": 40.0}, r"small=0.001 \(the default\) and large=40 are read as fractions of a sample's counts"),
+    ],
+)
+def test_shrinkage_that_is_rarely_meant_is_said(options, said):
+    with pytest.warns(UserWarning, match=said):
+        default_priors(as_data(X, GROUPS), **options)
+
+
+def test_shrinkage_at_the_limit_is_not_said():
+    default_priors(as_data(X, GROUPS), small=0.01)
