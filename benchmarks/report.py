@@ -128,9 +128,9 @@ def draw(rows: list[Row]) -> Axes:
         else:
             _draw_row(ax, y, line)
     values = np.concatenate([row.quartiles / (row.target or (0, 1.0))[1] for row in shown])
-    values = values[np.isfinite(values)]
+    values = values[np.isfinite(values) & (values > 0)]  # a slope may be 0 or less on a busy machine: off the axis
     ax.set_xscale("log")
-    ax.set_xlim(min(0.2, values.min() / 1.5), max(2.5, values.max() * 1.5))
+    ax.set_xlim(min(0.2, values.min(initial=np.inf) / 1.5), max(2.5, values.max(initial=0.0) * 1.5))
     ax.axvline(1, color="0.15", lw=1)
     labels = {y: f"{line.size}, {line.precision[5:]} bit" for y, line in enumerate(lines) if isinstance(line, Row)}
     ax.set_yticks(list(labels), list(labels.values()), fontsize=7)

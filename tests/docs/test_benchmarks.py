@@ -139,6 +139,15 @@ def test_never_is_neither_a_number_nor_met():
     assert finite(row.values) == [50.0, None, None]
 
 
+@pytest.mark.parametrize("values", [[-0.3, 0.0, 2.0], [-0.3, -0.2, 0.0]])
+def test_slopes_below_zero_are_off_the_axis_and_not_a_warning(values):
+    from measure import Row, at_most
+    from report import draw
+
+    left, right = draw([Row("growth", "small", "float32", values, at_most(1.1))]).get_xlim()
+    assert (left, right) == (0.2, 2.5)
+
+
 def test_the_command_writes_a_table_json_and_a_plot(tmp_path, capsys):
     from run import main
 

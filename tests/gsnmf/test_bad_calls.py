@@ -9,7 +9,7 @@ from numpyro.infer.hmc import HMCState
 from gsnmf import GroupSparseNMF, choose_rank, compare
 from gsnmf.classification.parameters import SEVERAL
 from gsnmf.inference import Fit, Posterior, cavi, evidence, impute, invariants, mcmc, svi, to_arviz
-from gsnmf.model import Exponential, Gamma, GroupSparse, Names, Priors, as_data, default_priors, hide, label_driven
+from gsnmf.model import Gamma, GroupSparse, Names, Priors, Relevance, as_data, default_priors, hide, label_driven
 from gsnmf.model.crossing import crossed
 from gsnmf.model.missing import fingerprint
 from gsnmf.model.structures import tree
@@ -282,7 +282,7 @@ BAD = [
      "expected labels that are text or numbers; got bytes, b'a'"),
     (lambda: save_fit("x", FITTED, PRIORS._replace(dictionary=Gamma(2.0, 1.0)), DATA),
      "expected the priors of the fit, fit.priors; got another dictionary.a"),
-    (lambda: save_fit("x", FITTED, PRIORS._replace(coefficients=Exponential(1.0)), DATA),
+    (lambda: save_fit("x", FITTED, PRIORS._replace(coefficients=Relevance(Gamma(1.0, 1.0))), DATA),
      "expected the priors of the fit, fit.priors; got other families"),
     (lambda: read_matrix("x.foo"),
      "expected a file ending in .npy, .npz, .csv, .tsv, .mtx, .mtx.gz, .parquet, .h5ad, .h5, .hdf5, .zarr, "
