@@ -31,7 +31,7 @@ from .inference.defaults import INIT, LAM_START, MAX_STEPS, TOL
 from .intervals import PROB
 from .model import Data, Gamma, Priors, as_data, crossed, default_priors, seeded_priors
 from .model.crossing import Crossed
-from .model.defaults import PER_GROUP, RANK
+from .model.defaults import PER_GROUP, RANK, said_of_bare_groups
 from .model.metadata import Names
 from .model.seeds import STRENGTH
 from .reading.annotated import CHUNK, read_genes, read_obs, read_var, require_writable
@@ -122,6 +122,9 @@ def _make_priors(
 ) -> Priors:
     """Return the default priors; with batches, some components serve one group and some serve one batch."""
     if two is None:
+        found = said_of_bare_groups(data.num_groups, rank=rank, common=options.get("common", 0))
+        if found and options.get("structure") is None:
+            warnings.warn(f"{found} A larger rank, or per_group, gives them some.", stacklevel=3)
         return default_priors(data, rank=rank, **options)
     serving = two.serving(options.get("per_group", PER_GROUP), per_batch, options.get("common", 0))
     others = {name: value for name, value in options.items() if name not in ("per_group", "common")}

@@ -62,7 +62,7 @@ def main(argv: list[str] | None = None) -> int:
         warnings.showwarning = _warned
     words = sys.argv[1:] if argv is None else argv
     with forgiving() as printed:
-        code = _run(words)
+        code = _run(words, last=argv is None)
         printed.flush()
         if printed.lost is not None and not isinstance(printed.lost, BrokenPipeError):  # as of head, which has enough
             why = getattr(printed.lost, "strerror", None) or printed.lost
@@ -78,11 +78,12 @@ def _warned(message: Warning | str, *_: Any, **__: Any) -> None:
     print(f"gsnmf: warning: {' '.join(str(message).split())}", file=sys.stderr)
 
 
-def _run(words: list[str]) -> int:
+def _run(words: list[str], last: bool) -> int:
     try:
-        with listening():
+        with listening(last) as heard:
             arguments = _parser().parse_args(words, argparse.Namespace(words=words))
             code: int = arguments.run(arguments)
+            heard.finished = True  # no call, at which Python would let a signal in
     except SystemExit as end:  # of --help and --version
         return int(end.code or 0)
     except (ValueError, OSError, ImportError) as error:

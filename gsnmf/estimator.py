@@ -305,6 +305,7 @@ class GroupSparseNMF(
         self._calibrated_for = self.predictor_
         self.temperature_: float | None = None
         if last is None:
+            parameters.warn_of_bare_classes(recipe, number)
             warn_of_pointless_stream(fit, matrix)
         return self
 

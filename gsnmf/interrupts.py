@@ -18,7 +18,18 @@ _received: list[int] = []
 _remembers = False  # within `remembering`
 
 
+class Listening:
+    """What `listening` knows: whether the work is `finished`, after which no signal changes its outcome."""
+
+    finished = False
+
+
+_listening = Listening()
+
+
 def _interrupt(number: int, frame: FrameType | None) -> None:
+    if _listening.finished:
+        return
     _received.append(number)
     if not _importing(frame) and (not _remembers or len(_received) > 1):
         raise KeyboardInterrupt
@@ -34,18 +45,25 @@ def _importing(frame: FrameType | None) -> bool:
 
 
 @contextmanager
-def listening() -> Iterator[None]:
-    """Turn Ctrl-C and SIGTERM into a KeyboardInterrupt that is remembered; only the main thread receives signals."""
+def listening(last: bool = False) -> Iterator[Listening]:
+    """Turn Ctrl-C and SIGTERM into a KeyboardInterrupt that is remembered; only the main thread receives signals.
+
+    Args:
+        last: whether the process ends after this: signals are then ignored once the work is `finished`, as they
+            would interrupt only the end of Python, with a traceback.
+    """
+    global _listening
+    _listening = Listening()
     _received.clear()
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield _listening
         return
     before = {number: signal.signal(number, _interrupt) for number in CODES}
     try:
-        yield
+        yield _listening
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_IGN if last and _listening.finished else handler)
 
 
 @contextmanager

@@ -55,12 +55,14 @@ def priors_of(result: Any, priors: Priors | None = None) -> Priors:
 
 
 def same_priors(one: Priors, other: Priors, rtol: float = 0.0) -> bool:
-    """Return whether two priors have the same families and numbers, however these are broadcast; see `difference`."""
+    """Return whether two priors have the same families and numbers; see `difference`."""
     return difference(one, other, rtol) is None
 
 
 def difference(one: Priors, other: Priors, rtol: float = 0.0) -> str | None:
     """Return the first parameter in which two priors differ, in words; None if they do not.
+
+    Numbers of `Gamma` may be broadcast in either; a distribution of NumPyro has its shape.
 
     Args:
         one: priors.
@@ -71,7 +73,7 @@ def difference(one: Priors, other: Priors, rtol: float = 0.0) -> str | None:
         return None
     (ours, form), (theirs, other_form) = (_parameters(canonical(priors)) for priors in (one, other))
     if form != other_form:
-        return "other families"
+        return "other families, or shapes of them"
     for (path, here), (_, there) in zip(ours, theirs, strict=True):
         try:
             same = np.allclose(np.asarray(here), np.asarray(there), rtol=rtol, atol=0)
@@ -83,8 +85,13 @@ def difference(one: Priors, other: Priors, rtol: float = 0.0) -> str | None:
 
 
 def _parameters(priors: Priors) -> Any:
-    """Return the parameters of priors with their paths, and the families; lists are matrices, as to `Problem`."""
-    return jax.tree_util.tree_flatten_with_path(priors, is_leaf=lambda x: isinstance(x, list))
+    """Return the parameters of priors with their paths, and the families; lists of numbers are matrices."""
+    return jax.tree_util.tree_flatten_with_path(priors, is_leaf=_is_matrix)
+
+
+def _is_matrix(x: Any) -> bool:
+    """Return whether this is a list of numbers or of such lists, not one of NumPyro's transforms or distributions."""
+    return isinstance(x, list) and all(isinstance(y, list) or jax.tree_util.all_leaves([y]) for y in x)
 
 
 def problem_of(result: Any, data: Data | Problem, priors: Priors | None = None, rank: int | None = None) -> Problem:

@@ -158,11 +158,12 @@ def as_data(
     if isinstance(X, (str, os.PathLike)) or (hasattr(X, "obs_names") and hasattr(X, "var_names")):
         # Files and AnnData are read by the package's readers: the only place where this folder needs them.
         X, groups, features, samples = import_module("gsnmf.reading").read_source(X, groups)
-        feature_names = features if feature_names is None else feature_names
-        sample_names = samples if sample_names is None else sample_names
-    if hasattr(X, "columns") and hasattr(X, "index"):
-        feature_names = X.index if feature_names is None else feature_names
-        sample_names = X.columns if sample_names is None else sample_names
+    elif hasattr(X, "columns") and hasattr(X, "index"):
+        features, samples = X.index, X.columns
+    else:
+        features = samples = None
+    feature_names = features if feature_names is None else feature_names
+    sample_names = samples if sample_names is None else sample_names
     check: Any = _check_sparse if scipy.sparse.issparse(X) else _check_matrix
     X, seen, held_out = check(X, mask, hidden)
     F, N = X.shape
@@ -177,10 +178,15 @@ def as_data(
     names = Names(
         _check_names("feature_names", feature_names, F), _check_names("sample_names", sample_names, N), levels
     )
-    require_order("groups", groups, names.sample, "samples")
-    require_order("mask", mask, names.feature, "features")
-    require_order("mask", mask, names.sample, "samples", axis=1)
-    require_order("label_prior", label_prior, names.group, "groups", axis=getattr(label_prior, "ndim", 1) - 1)
+    require_order("groups", groups, "samples", samples, names.sample)
+    require_order("groups", groups, "group_names", names.group, axis=1)
+    weights = label_prior.u if isinstance(label_prior, Dirichlet) else label_prior
+    of_samples = getattr(weights, "ndim", 1) == 2
+    if of_samples:
+        require_order("label_prior", weights, "samples", samples, names.sample)
+    require_order("label_prior", weights, "groups", names.group, axis=int(of_samples))
+    require_order("mask", mask, "features", features, names.feature)
+    require_order("mask", mask, "samples", samples, names.sample, axis=1)
     return Data(X, membership, names, seen, held_out, labels)
 
 

@@ -52,7 +52,9 @@ def said_of_bare_groups(num_groups: int, *, rank: int | None = None, common: int
         return None
     own, left = rank - common, num_groups - (rank - common)
     none = "has none of its own" if left == 1 else "have none of their own"
-    return f"{own} components{' that are not common' if common else ''} for {num_groups} groups: {left} of them {none}."
+    components, are = ("component", "is") if own == 1 else ("components", "are")
+    which = f" that {are} not common" if common else ""
+    return f"{own} {components}{which} for {num_groups} groups: {left} of them {none}."
 
 
 def default_priors(

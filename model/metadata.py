@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Number
 from typing import Any
 
 import jax
@@ -70,7 +71,7 @@ class HeldOut(Unseen):
         return f"HeldOut({len(self)} entries)"
 
 
-def require_order(what: str, given: Any, names: Any, members: str, axis: int = 0) -> None:
+def require_order(what: str, given: Any, members: str, *allowed: Any, axis: int = 0) -> None:
     """Raise if a pandas object has the names of an axis in another order, or other names than these.
 
     A default index, 0, 1, ..., has no names. Numbers of which only some are names are taken for positions.
@@ -78,22 +79,38 @@ def require_order(what: str, given: Any, names: Any, members: str, axis: int = 0
     Args:
         what: the argument.
         given: its value, of pandas or not.
-        names: those that it should have.
         members: whose names they are.
+        allowed: names, each in the right order: those that X came with, and those that were given; None for none.
         axis: of the value.
     """
-    if not isinstance(given, (pd.Series, pd.DataFrame)) or axis >= given.ndim or given.shape[axis] != len(names):
+    if not isinstance(given, (pd.Series, pd.DataFrame)) or axis >= given.ndim:
         return
-    index = given.axes[axis]
-    own, named, numbered = ([str(name) for name in x] for x in (index, names, range(len(names))))
-    if own == named or numbered in (own, named) or set(own).isdisjoint(named):
+    index, own = given.axes[axis], _as_text(given.axes[axis])
+    numbered = _as_text(range(len(own)))
+    known = [_as_text(names) for names in allowed if names is not None and len(names) == len(own)]
+    known = [names for names in known if names != numbered]
+    if own in (*known, numbered):
         return
-    if sorted(own) == sorted(named):
-        here, there = next((one, other) for one, other in zip(own, named, strict=True) if one != other)
-        remedy = f"sort it, or pass {what}.to_numpy() if the index means nothing"
-        raise ValueError(
-            f"expected {what} in the order of the {members}; got an index with {here!r} where {there!r} is ({remedy})"
-        )
-    strangers = [name for name in index if isinstance(name, str) and name not in set(named)]
-    if strangers:
-        raise ValueError(f"expected {what} of these {members}; got an index with {strangers[0]!r}, which is not theirs")
+    for names in known:
+        if sorted(own) == sorted(names):
+            here, there = next((one, other) for one, other in zip(own, names, strict=True) if one != other)
+            remedy = f"sort it, or pass {what}.to_numpy() if the index means nothing"
+            raise ValueError(
+                f"expected {what} in the order of the {members}; "
+                f"got an index with {here!r} where {there!r} is ({remedy})"
+            )
+    theirs = set().union(*known)
+    strange = [name not in theirs for name in own]
+    foreign = [name for name, other in zip(index, strange, strict=True) if other and not isinstance(name, Number)]
+    if foreign and not all(strange):
+        raise ValueError(f"expected {what} of these {members}; got an index with {foreign[0]!r}, which is not theirs")
+
+
+def _as_text(names: Any) -> list[str]:
+    """Return names as they are compared: 1 and 1.0 are one name, and so are tuples and rows of the same parts."""
+    return [str([str(x) for x in name] if isinstance(name, (tuple, np.ndarray)) else _whole(name)) for name in names]
+
+
+def _whole(name: Any) -> Any:
+    """Return a whole number as an int, as an index that had missing names holds it as a float."""
+    return int(name) if isinstance(name, (float, np.floating)) and float(name).is_integer() else name

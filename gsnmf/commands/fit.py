@@ -100,13 +100,11 @@ def add_fit(commands: Any, **common: Any) -> None:
 
 def _fit(arguments: argparse.Namespace) -> int:
     npz, checkpoint = _check(arguments)
-    if arguments.stream:
-        return run_stream(arguments, npz)
     if arguments.distributed:
         return in_processes(arguments, checkpoint, lambda: _fit_and_save(arguments, npz, checkpoint))
     before = _written_at(npz)
     try:
-        return _fit_and_save(arguments, npz, checkpoint)
+        return run_stream(arguments, npz) if arguments.stream else _fit_and_save(arguments, npz, checkpoint)
     except KeyboardInterrupt:
         if _written_at(npz) != before:
             raise Interrupted(f"the fit is saved in {npz}") from None

@@ -180,6 +180,11 @@ def test_batches_have_components_of_their_own(tmp_path):
     assert new.obs["gsnmf_group"].tolist() == new.obs["cell_type"].tolist()
 
 
+def test_groups_without_a_component_are_said():
+    with pytest.warns(UserWarning, match="1 component for 2 groups: 1 of them has none of its own. A larger rank"):
+        factorize(cells(), rank=1, max_steps=2, tol=None)
+
+
 def test_groups_by_index(monkeypatch):
     """Memberships that are too large to be dense are written as the dense ones are, with and without batches."""
     plates = [f"plate {n % 3}" for n in range(N)]

@@ -9,7 +9,18 @@ from numpyro.infer.hmc import HMCState
 from gsnmf import GroupSparseNMF, choose_rank, compare
 from gsnmf.classification.parameters import SEVERAL
 from gsnmf.inference import Fit, Posterior, cavi, evidence, impute, invariants, mcmc, svi, to_arviz
-from gsnmf.model import Gamma, GroupSparse, Names, Priors, Relevance, as_data, default_priors, hide, label_driven
+from gsnmf.model import (
+    Dirichlet,
+    Gamma,
+    GroupSparse,
+    Names,
+    Priors,
+    Relevance,
+    as_data,
+    default_priors,
+    hide,
+    label_driven,
+)
 from gsnmf.model.crossing import crossed
 from gsnmf.model.missing import fingerprint
 from gsnmf.model.structures import tree
@@ -22,6 +33,8 @@ X = np.array([[1.0, 2.0, 0.0], [3.0, 4.0, 5.0]])
 DATA, GROUPED, PRIORS = as_data(X), as_data(X, ["a", "b", "a"]), Priors(Gamma(1.0, 1.0), Gamma(1.0, 1.0))
 KEY = jax.random.key(0)
 FRAME = pd.DataFrame(X, list("pq"), list("xyz"))
+LEVELS = pd.MultiIndex.from_tuples([("x", 0), ("x", 1), ("y", 0)])
+INDICATORS = pd.get_dummies(pd.Series(list("aba"), FRAME.columns))[["b", "a"]]
 
 ONES = Gamma(np.ones((2, 1)), np.ones((2, 1))), Gamma(np.ones((1, 3)), np.ones((1, 3)))
 FITTED = Fit(Posterior(*ONES, None), np.array([-1.0]), 1, False, "", priors=PRIORS, data=fingerprint(DATA))
@@ -75,6 +88,19 @@ BAD = [
           ("mask", "samples", "z", "x", lambda: as_data(FRAME, mask=FRAME.iloc[:, ::-1] >= 0)),
           ("label_prior", "groups", "b", "a",
            lambda: as_data(X, ["a", "b", None], label_prior=pd.DataFrame([[0.9, 0.1]] * 3, columns=["b", "a"]))),
+          ("label_prior", "groups", "b", "a",
+           lambda: as_data(X, ["a", "b", None], label_prior=Dirichlet(pd.Series({"b": 9.0, "a": 1.0})))),
+          ("label_prior", "samples", "z", "x",
+           lambda: as_data(FRAME, ["a", "b", None], label_prior=pd.DataFrame(np.ones((3, 2)), list("zyx")))),
+          ("groups", "samples", "z", "x",
+           lambda: as_data(FRAME, pd.Series(list("aba"), list("zyx")), sample_names=["x", "Y", "z"])),
+          ("groups", "samples", "9", "7",
+           lambda: as_data(FRAME.set_axis([7, 8, 9], axis=1), pd.Series(list("aba"), [9.0, 8.0, 7.0]))),
+          ("groups", "samples", "['y', '0']", "['x', '0']",
+           lambda: as_data(FRAME.set_axis(LEVELS, axis=1), pd.Series(list("aba"), LEVELS[::-1]))),
+          ("groups", "group_names", "b", "a", lambda: as_data(FRAME, INDICATORS, group_names=["a", "b"])),
+          ("groups", "group_names", "b", "a",
+           lambda: cavi.stream(FRAME, PRIORS, rank=1, key=KEY, groups=INDICATORS, group_names=["a", "b"])),
       )),
     (lambda: as_data(FRAME, pd.Series(list("aba"), list("yzw"))),
      "expected groups of these samples; got an index with 'w', which is not theirs"),
@@ -283,7 +309,7 @@ BAD = [
     (lambda: save_fit("x", FITTED, PRIORS._replace(dictionary=Gamma(2.0, 1.0)), DATA),
      "expected the priors of the fit, fit.priors; got another dictionary.a"),
     (lambda: save_fit("x", FITTED, PRIORS._replace(coefficients=Relevance(Gamma(1.0, 1.0))), DATA),
-     "expected the priors of the fit, fit.priors; got other families"),
+     "expected the priors of the fit, fit.priors; got other families, or shapes of them"),
     (lambda: read_matrix("x.foo"),
      "expected a file ending in .npy, .npz, .csv, .tsv, .mtx, .mtx.gz, .parquet, .h5ad, .h5, .hdf5, .zarr, "
      "or a folder with 10x's matrix.mtx; got x.foo"),

@@ -33,7 +33,7 @@ def double_precision():
 
 
 @pytest.mark.filterwarnings("ignore::gsnmf.inference.warning.DeadComponentsWarning")  # on noise, rightly
-@pytest.mark.filterwarnings("ignore:.* samples have no observed count", "ignore:1 components for .* groups")
+@pytest.mark.filterwarnings("ignore:.* samples have no observed count", "ignore:1 component for .* groups")
 @parametrize_with_checks([nearest_neighbour()])
 def test_scikit_learn(estimator, check):
     check(estimator)

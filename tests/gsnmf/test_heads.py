@@ -332,6 +332,8 @@ def test_classes_without_a_component_are_said():
     C = len(set(y))
     with pytest.warns(UserWarning, match=rf"{C - 1} components for {C} groups: 1 of them has none .* n_components"):
         GroupSparseNMF(**QUICK, predict_by="nearest", n_components=C - 1).fit(X, y)
+    with pytest.warns(UserWarning, match=rf"{C - 1} components for {C} groups: 1 of them has none .* n_components"):
+        GroupSparseNMF(n_components=C - 1).partial_fit(X[:2], y[:2], classes=np.unique(y))
 
 
 def test_one_class_for_everything_is_said():

@@ -49,6 +49,23 @@ def test_a_signal_saves_the_fit_so_far(
     assert signal.getsignal(number) is before
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_after_the_work_is_done_changes_nothing(words: list[str], number: int) -> None:
+    """One while handlers are being removed, and one at the end of Python."""
+    with interrupts.listening() as heard:
+        heard.finished = True
+        os.kill(os.getpid(), number)
+    assert not interrupts.was_received()
+    late = f"import atexit, os; atexit.register(os.kill, os.getpid(), {number:d}); from gsnmf.cli import main; "
+    done = subprocess.run(
+        [sys.executable, "-c", f"{late}raise SystemExit(main())", *words], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Saved in" in done.stdout
+    assert "Traceback" not in done.stderr
+    assert "interrupted" not in done.stderr
+
+
 def test_a_first_signal_is_only_remembered_where_processes_must_agree() -> None:
     with interrupts.listening():
         with interrupts.remembering(True):

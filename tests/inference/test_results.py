@@ -2,9 +2,11 @@
 
 import functools
 import inspect
+import pickle
 
 import jax
 import numpy as np
+import numpyro.distributions as dist
 import pytest
 
 from gsnmf import compare
@@ -24,7 +26,7 @@ from gsnmf.inference import (
     psis,
     to_arviz,
 )
-from gsnmf.inference.results import priors_of, require_own_data, same_priors
+from gsnmf.inference.results import difference, priors_of, require_own_data, same_priors
 from gsnmf.model import Dirichlet, Gamma, GroupSparse, Priors, Problem, as_data, hide
 from gsnmf.model.data import with_several
 from gsnmf.model.missing import label_fingerprint
@@ -137,6 +139,31 @@ def test_same_priors():
     fit = cavi.run(DATA, PRIORS, key=KEY, rank=2, max_steps=2, tol=None)
     assert priors_of(fit) is PRIORS
     assert isinstance(fit.posterior, Posterior)
+
+
+DISTRIBUTIONS = {
+    "LogNormal": lambda x: dist.LogNormal(0.0, x),
+    "expanded": lambda x: dist.LogNormal(0.0, x).expand([3, 2]),
+    "InverseGamma": lambda x: dist.InverseGamma(2.0, x),
+    "HalfCauchy": dist.HalfCauchy,
+    "truncated": lambda x: dist.TruncatedNormal(0.0, x, low=0.0),
+    "transformed": lambda x: dist.TransformedDistribution(
+        dist.Normal(0.0, 1.0), [dist.transforms.AffineTransform(0.0, x), dist.transforms.ExpTransform()]
+    ),
+    "mixture": lambda x: dist.MixtureGeneral(
+        dist.Categorical(np.full(2, 0.5)), [dist.LogNormal(0.0, x), dist.HalfNormal(1.0)]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_same_priors_of_numpyro(name):
+    """Made twice they are the same, and so they are in another process; another number or family is another prior."""
+    one, again, other = (PRIORS._replace(dictionary=DISTRIBUTIONS[name](x)) for x in (2.0, 2.0, 3.0))
+    assert same_priors(one, again)
+    assert same_priors(one, pickle.loads(pickle.dumps(one)))
+    assert not same_priors(one, other)
+    assert difference(one, PRIORS._replace(dictionary=dist.HalfNormal(2.0))) == "other families, or shapes of them"
 
 
 def test_a_problem_with_other_priors_is_refused_for_a_learned_fit(learned):

@@ -57,6 +57,22 @@ def test_an_index_in_the_order_of_samples_or_without_their_names_is_accepted():
         np.testing.assert_array_equal(as_data(given, pd.Series([1, 0, 1], index=index)).membership[:, 1], [1, 0, 1])
 
 
+def test_an_index_has_the_names_that_x_came_with_or_those_given():
+    """Some samples and features may be renamed; names are compared as they are meant: 1 is 1.0, tuples are levels."""
+    frame = pd.DataFrame(X, index=["g1", "g2"], columns=list("xyz"))
+    y, several = pd.Series([1, 0, 1], frame.columns), pd.MultiIndex.from_tuples([("x", 0), ("x", 1), ("y", 0)])
+    for data in (
+        as_data(frame, y, sample_names=["x", "Y", "z"]),
+        as_data(frame, y.set_axis(["x", "Y", "z"]), sample_names=["x", "Y", "z"]),
+        as_data(frame, y, mask=frame.notna(), feature_names=["GENE", "g2"]),
+        as_data(frame.set_axis(several, axis=1), y.set_axis(several)),
+        as_data(frame.set_axis([7, 8, 9], axis=1), y.set_axis([7.0, 8.0, 9.0])),
+        as_data(frame, pd.get_dummies(y), group_names=["zero", "one"]),
+        as_data(frame, [1, 0, None], label_prior=pd.DataFrame(np.ones((3, 2)), frame.columns, [0, 1])),
+    ):
+        np.testing.assert_array_equal(data.membership[:2, 1], [1, 0])
+
+
 def test_names_ride_through_jax_unseen():
     one, other = as_data(X, ["a", "b", "a"]), as_data(X, ["c", "d", "c"])
     assert jax.tree.structure(one) == jax.tree.structure(other)
