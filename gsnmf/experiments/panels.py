@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -121,12 +122,15 @@ def panels(
     """
     train, _ = parts(problem.labels)
     labels = problem.labels[train]
+    paths = [folder / f"{problem.name}_{method}_{fit_tag(problem, method, more, seed)}.npz" for method, more in wanted]
+    missing = [path for path in paths if not all(file.exists() for file in pair(path))]
+    if len(missing) < len(paths):
+        print(f"gsnmf: resuming from {folder}, which has {len(paths) - len(missing)} fits", file=sys.stderr)
     found = []
-    with tqdm(wanted, unit="fit", disable=None) as progress:
-        for method, settings in progress:
-            path = folder / f"{problem.name}_{method}_{fit_tag(problem, method, settings, seed)}.npz"
+    with tqdm(list(zip(paths, wanted, strict=True)), unit="fit", disable=None) as progress:
+        for path, (method, settings) in progress:
             progress.set_description(f"{problem.name} {method}")
-            if not all(file.exists() for file in pair(path)):
+            if path in missing:
                 made = METHODS[method](problem.X[:, train], labels, seed, **settings).made
                 if made is None:
                     raise ValueError(f"expected a variational method; got {method}")

@@ -209,15 +209,19 @@ def test_blank_borders_are_trimmed_and_blanks_within_kept() -> None:
     assert np.isfinite(canvas).sum() == 2 * 5
 
 
-def test_fits_are_made_once(problem: PreparedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fits_are_made_once(
+    problem: PreparedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     first = panels.panels(problem, tmp_path, settings(), 0)
     files = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
     assert len(files) == 6
+    assert "resuming" not in capsys.readouterr().err
     calls = []
     run = cavi.run
     monkeypatch.setattr(cavi, "run", lambda *args, **options: calls.append(1) or run(*args, **options))
     again = panels.panels(problem, tmp_path, settings(), 0)
     assert not calls
+    assert f"gsnmf: resuming from {tmp_path}, which has 3 fits" in capsys.readouterr().err
     assert files == {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
     for one, other in zip(first, again, strict=True):
         np.testing.assert_array_equal(one.V, other.V)
