@@ -134,7 +134,7 @@ def test_a_warning_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     """Of a command that is a process: elsewhere warnings go where the caller wants them."""
     monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
     monkeypatch.setattr(sys, "argv", ["gsnmf", "fit"])
-    monkeypatch.setattr(cli, "_run", lambda _: 0)
+    monkeypatch.setattr(cli, "_run", lambda *_, **__: 0)
     assert cli.main() == 0
     warnings.showwarning("two\nlines", UserWarning, "somewhere.py", 1)
     assert capsys.readouterr().err == "gsnmf: warning: two lines\n"
@@ -147,6 +147,6 @@ def test_an_interruption_ends_the_process_at_once(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(os, "_exit", exits.append)
     for code, words in ((143, None), (0, None), (2, None), (143, [command])):
         monkeypatch.setattr(sys, "argv", ["gsnmf", command])
-        monkeypatch.setattr(cli, "_run", lambda _, code=code: code)
+        monkeypatch.setattr(cli, "_run", lambda *_, code=code, **__: code)
         assert cli.main(words) == code
     assert exits == [143] * at_once
