@@ -31,9 +31,10 @@ from .inference.defaults import INIT, LAM_START, MAX_STEPS, TOL
 from .intervals import PROB
 from .model import Data, Gamma, Priors, as_data, crossed, default_priors, seeded_priors
 from .model.crossing import Crossed
-from .model.defaults import PER_GROUP, RANK, said_of_bare_groups
+from .model.defaults import PER_GROUP, RANK, said_of_bare_groups, said_of_shrinkage
 from .model.metadata import Names
 from .model.seeds import STRENGTH
+from .model.silence import quiet
 from .reading.annotated import CHUNK, read_genes, read_obs, read_var, require_writable
 from .reading.counts import warn_unless_counts
 
@@ -122,13 +123,29 @@ def _make_priors(
 ) -> Priors:
     """Return the default priors; with batches, some components serve one group and some serve one batch."""
     if two is None:
-        found = said_of_bare_groups(data.num_groups, rank=rank, common=options.get("common", 0))
-        if found and options.get("structure") is None:
-            warnings.warn(f"{found} A larger rank, or per_group, gives them some.", stacklevel=3)
-        return default_priors(data, rank=rank, **options)
+        with quiet():
+            made = default_priors(data, rank=rank, **options)
+        _warn_of_choices(data, rank, options)
+        return made
     serving = two.serving(options.get("per_group", PER_GROUP), per_batch, options.get("common", 0))
     others = {name: value for name, value in options.items() if name not in ("per_group", "common")}
-    return default_priors(data, rank=rank, **others | {"structure": serving})
+    with quiet():
+        made = default_priors(data, rank=rank, **others | {"structure": serving})
+    _warn_of_choices(data, None, options)
+    return made
+
+
+def _warn_of_choices(data: Data, rank: int | None, options: Mapping[str, Any]) -> None:
+    """Warn of groups without a component of their own, and of shrinkage that is rarely meant; once, for the user."""
+    if data.num_groups == 0:
+        return
+    if options.get("structure") is None:
+        found = said_of_bare_groups(data.num_groups, rank=rank, common=options.get("common", 0))
+        if found:
+            warnings.warn(f"{found} A larger rank, or per_group, gives one to each.", stacklevel=4)
+    shrinkage = {name: options[name] for name in ("prior", "small", "large") if name in options}
+    if found := said_of_shrinkage(**shrinkage):
+        warnings.warn(found, stacklevel=4)
 
 
 def data_of(adata: Any, key: str = "gsnmf") -> Data:

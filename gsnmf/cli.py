@@ -55,8 +55,9 @@ def main(argv: list[str] | None = None) -> int:
     It is 0, 1 for a failed fit, 2 for invalid input or if not all could be printed, 130 or 143 when interrupted.
 
     Args:
-        argv: the words after `gsnmf`; None for those of this process. An interruption then ends the process
-            at once, except for POOLED commands: normal shutdown would wait for JAX's compilers, or crash in them.
+        argv: the words after `gsnmf`; None for those of this process, which is then taken to end with the command. An
+            interruption ends it at once, except for POOLED commands: normal shutdown would wait for JAX's compilers, or
+            crash in them. After success Ctrl-C and SIGTERM are ignored, so that they cannot disturb that shutdown.
     """
     if argv is None:
         warnings.showwarning = _warned

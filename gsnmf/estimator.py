@@ -248,7 +248,7 @@ class GroupSparseNMF(
         if self.priors is not None:
             parameters.check_class_posterior(self.priors, self.predict_by)
         matrix, index = self._read(X, y)
-        parameters.warn_of_bare_classes(recipe, len(getattr(self, "classes_", ())))
+        parameters.warn_of_choices(recipe, len(getattr(self, "classes_", ())))
         recipe = recipe._replace(seeds=self._name_seeds())
         part_seed, seeds = draw_seeds(self.random_state, self.n_restarts)
         keys = [jax.random.key(seed) for seed in seeds]
@@ -305,7 +305,7 @@ class GroupSparseNMF(
         self._calibrated_for = self.predictor_
         self.temperature_: float | None = None
         if last is None:
-            parameters.warn_of_bare_classes(recipe, number)
+            parameters.warn_of_choices(recipe, number)
             warn_of_pointless_stream(fit, matrix)
         return self
 

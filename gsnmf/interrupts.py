@@ -19,12 +19,12 @@ _remembers = False  # within `remembering`
 
 
 class Listening:
-    """What `listening` knows: whether the work is `finished`, after which no signal changes its outcome."""
+    """State of `listening`: `finished` once no signal can change the outcome of the work."""
 
     finished = False
 
 
-_listening = Listening()
+_nobody = _listening = Listening()
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
@@ -53,17 +53,22 @@ def listening(last: bool = False) -> Iterator[Listening]:
             would interrupt only the end of Python, with a traceback.
     """
     global _listening
-    _listening = Listening()
-    _received.clear()
+    own = Listening()
+    if _listening is _nobody:
+        _received.clear()
     if threading.current_thread() is not threading.main_thread():
-        yield _listening
+        yield own
         return
+    outer, _listening = _listening, own
     before = {number: signal.signal(number, _interrupt) for number in CODES}
     try:
-        yield _listening
+        yield own
     finally:
-        for number, handler in before.items():
-            signal.signal(number, signal.SIG_IGN if last and _listening.finished else handler)
+        try:
+            for number, handler in before.items():
+                signal.signal(number, signal.SIG_IGN if last and own.finished else handler)
+        finally:  # also after a Ctrl-C for which the handler before raises
+            _listening = outer
 
 
 @contextmanager

@@ -20,6 +20,8 @@ import scipy.sparse
 
 from .inference.stream.batches import read_levels
 from .model import Gamma, GroupSparse, Priors, as_data, default_priors
+from .model.defaults import said_of_shrinkage
+from .model.silence import quiet, warn
 from .reading import NamedMatrix, PathLike, read_matrix
 from .reading.arrays import open_npy
 from .reading.frames import read_column
@@ -105,7 +107,11 @@ def sampled_priors(
         return default_priors(as_data(X[:, rows]), **options)
     labels, levels, sizes = read_levels(groups, group_names)
     data = as_data(X[:, rows], labels[rows], group_names=levels)
-    priors = default_priors(data, **options)
+    with quiet():
+        priors = default_priors(data, **options)
+    shrinkage = {name: options[name] for name in ("prior", "small", "large") if name in options}
+    if found := said_of_shrinkage(**shrinkage):
+        warn(found, UserWarning, stacklevel=2)
     if options.get("prior", "relative") != "relative":
         return priors
     # A group that is not in the part counts as one of one sample there: see `relative_rates`.

@@ -130,8 +130,8 @@ def as_data(
             has a set or list of labels, whose rates λ it averages. Or a matrix of 0 and 1, samples × groups, whose
             columns are named by group_names, or 0, 1, ...; a sample without a 1 is unlabelled. Lists of 0 and 1 of
             one length are rows of this matrix. All are in the order of samples: a pandas Series or DataFrame whose
-            index has their names in another order is refused, and so is such a mask or label_prior. With an AnnData or
-            a path, also the name of a column of obs. None for a model without groups.
+            index has their names in another order is refused, as are a mask and a label_prior with such an index. With
+            an AnnData or a path, also the name of a column of obs. None for a model without groups.
         label_prior: the prior of the labels of unlabelled samples: weights, one per group or samples × groups (the
             paper's U; rows of labelled samples are ignored); or a `Dirichlet`. By default all groups are equally
             likely.
@@ -179,12 +179,14 @@ def as_data(
         _check_names("feature_names", feature_names, F), _check_names("sample_names", sample_names, N), levels
     )
     require_order("groups", groups, "samples", samples, names.sample)
-    require_order("groups", groups, "group_names", names.group, axis=1)
-    weights = label_prior.u if isinstance(label_prior, Dirichlet) else label_prior
+    require_order("groups", groups, "group_names", names.group, axis=1, groups=True, renamed=True)
+    what, weights = (
+        ("label_prior.u", label_prior.u) if isinstance(label_prior, Dirichlet) else ("label_prior", label_prior)
+    )
     of_samples = getattr(weights, "ndim", 1) == 2
     if of_samples:
-        require_order("label_prior", weights, "samples", samples, names.sample)
-    require_order("label_prior", weights, "groups", names.group, axis=int(of_samples))
+        require_order(what, weights, "samples", samples, names.sample)
+    require_order(what, weights, "groups", names.group, axis=int(of_samples), groups=True)
     require_order("mask", mask, "features", features, names.feature)
     require_order("mask", mask, "samples", samples, names.sample, axis=1)
     return Data(X, membership, names, seen, held_out, labels)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 
 from numpy.typing import ArrayLike
 
 from .data import Data
 from .priors import Gamma, GroupSparse, Priors
+from .silence import warn
 from .structures import common_and_individual, structured
 from .units import LARGE, SMALL, matching, relative_rates
 
@@ -46,15 +46,40 @@ def said_of_bare_groups(num_groups: int, *, rank: int | None = None, common: int
         common: components that all groups share.
 
     >>> said_of_bare_groups(4, rank=3)
-    '3 components for 4 groups: 1 of them has none of its own.'
+    '3 components for 4 groups: 1 group has no component of its own.'
     """
     if rank is None or rank - common >= num_groups:
         return None
-    own, left = rank - common, num_groups - (rank - common)
-    none = "has none of its own" if left == 1 else "have none of their own"
-    components, are = ("component", "is") if own == 1 else ("components", "are")
-    which = f" that {are} not common" if common else ""
-    return f"{own} {components}{which} for {num_groups} groups: {left} of them {none}."
+    left, components = num_groups - (rank - common), "1 component" if rank == 1 else f"{rank} components"
+    shared = f" ({common} common)" if common else ""
+    bare = "1 group has no component of its own" if left == 1 else f"{left} groups have no component of their own"
+    return f"{components}{shared} for {num_groups} groups: {bare}."
+
+
+def said_of_shrinkage(prior: str = PRIOR, small: float | None = None, large: float | None = None) -> str | None:
+    """Return that small and large are swapped, or that shapes may have been passed for fractions; None if neither.
+
+    Args:
+        prior: as in `default_priors`.
+        small: as in `default_priors`.
+        large: as in `default_priors`.
+
+    >>> said_of_shrinkage(small=0.02)
+    'small=0.02 is above large=0.01 (the default): components are shrunk most in their own groups.'
+    """
+    given, usual = (small, large), SHAPES[prior]
+    values = [default if value is None else value for value, default in zip(given, usual, strict=True)]
+    named = [
+        f"{name}={value:g}{' (the default)' if own is None else ''}"
+        for name, value, own in zip(("small", "large"), values, given, strict=True)
+    ]
+    found = []
+    if values[0] > values[1]:
+        found.append(f"{' is above '.join(named)}: components are shrunk most in their own groups.")
+    if prior == "relative" and max(values) >= 1:
+        meaning = "fractions of a sample's counts, which are below 1 as a rule; prior='paper' takes shapes of λ"
+        found.append(f"{' and '.join(named)} are read as {meaning}.")
+    return " ".join(found) or None
 
 
 def default_priors(
@@ -107,7 +132,7 @@ def default_priors(
     dictionary = Gamma(a_t, b_t)
     if data.num_groups == 0:
         return Priors(dictionary, matching(data, dictionary, RANK if rank is None else rank))
-    given = {name for name, value in (("small", small), ("large", large)) if value is not None}
+    given = small, large
     small, large = (
         default if value is None else value for value, default in zip((small, large), SHAPES[prior], strict=True)
     )
@@ -119,21 +144,6 @@ def default_priors(
         rates = relative_rates(data, None, small, large, scale, structure=structure)
     else:
         rates = structured(structure, small, large, scale)
-    _warn_of_shrinkage(prior, {"small": small, "large": large}, given)
+    if found := said_of_shrinkage(prior, *given):
+        warn(found, UserWarning, stacklevel=2)
     return Priors(dictionary, GroupSparse(rates))
-
-
-def _warn_of_shrinkage(prior: str, values: dict[str, float], given: set[str]) -> None:
-    """Warn if small and large are swapped, or if shapes may have been passed for fractions.
-
-    Args:
-        prior: as in `default_priors`.
-        values: small and large.
-        given: which of them are not the defaults.
-    """
-    said = [f"{name}={value:g}{'' if name in given else ' (the default)'}" for name, value in values.items()]
-    if values["small"] > values["large"]:
-        warnings.warn(f"{' is above '.join(said)}: components are shrunk most in their own groups.", stacklevel=3)
-    if prior == "relative" and max(values.values()) >= 1:
-        meaning = "fractions of a sample's counts, and are below 1 as a rule; prior='paper' takes shapes of λ"
-        warnings.warn(f"{' and '.join(said)} are read as {meaning}.", stacklevel=3)

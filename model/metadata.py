@@ -71,7 +71,9 @@ class HeldOut(Unseen):
         return f"HeldOut({len(self)} entries)"
 
 
-def require_order(what: str, given: Any, members: str, *allowed: Any, axis: int = 0) -> None:
+def require_order(
+    what: str, given: Any, members: str, *allowed: Any, axis: int = 0, groups: bool = False, renamed: bool = False
+) -> None:
     """Raise if a pandas object has the names of an axis in another order, or other names than these.
 
     A default index, 0, 1, ..., has no names. Numbers of which only some are names are taken for positions.
@@ -79,31 +81,44 @@ def require_order(what: str, given: Any, members: str, *allowed: Any, axis: int 
     Args:
         what: the argument.
         given: its value, of pandas or not.
-        members: whose names they are.
+        members: what the names belong to, such as samples.
         allowed: names, each in the right order: those that X came with, and those that were given; None for none.
         axis: of the value.
+        groups: whether the members are groups: labels are names even if they are 0, 1, ..., and so is any index of
+            numbers except pandas' default.
+        renamed: whether the names allowed replace those of the value, so that some may differ.
     """
     if not isinstance(given, (pd.Series, pd.DataFrame)) or axis >= given.ndim:
         return
-    index, own = given.axes[axis], _as_text(given.axes[axis])
-    numbered = _as_text(range(len(own)))
-    known = [_as_text(names) for names in allowed if names is not None and len(names) == len(own)]
-    known = [names for names in known if names != numbered]
-    if own in (*known, numbered):
+    index = given.axes[axis]
+    known = [
+        _as_text(names)
+        for names in allowed
+        if names is not None and len(names) == len(index) and (groups or not _is_default(names))
+    ]
+    own = _as_text(index)
+    if own in known or (_is_default(index) and (not groups or isinstance(index, pd.RangeIndex))):
         return
+    remedy = f"pass {what}.to_numpy() if the index means nothing"
     for names in known:
         if sorted(own) == sorted(names):
             here, there = next((one, other) for one, other in zip(own, names, strict=True) if one != other)
-            remedy = f"sort it, or pass {what}.to_numpy() if the index means nothing"
             raise ValueError(
                 f"expected {what} in the order of the {members}; "
-                f"got an index with {here!r} where {there!r} is ({remedy})"
+                f"got an index with {here!r} where {there!r} is (sort it, or {remedy})"
             )
     theirs = set().union(*known)
     strange = [name not in theirs for name in own]
     foreign = [name for name, other in zip(index, strange, strict=True) if other and not isinstance(name, Number)]
-    if foreign and not all(strange):
-        raise ValueError(f"expected {what} of these {members}; got an index with {foreign[0]!r}, which is not theirs")
+    if foreign and not renamed and not all(strange):
+        raise ValueError(
+            f"expected {what} of these {members}; got an index with {foreign[0]!r}, a name of none of them ({remedy})"
+        )
+
+
+def _is_default(names: Any) -> bool:
+    """Return whether names are the numbers 0, 1, ..., as they are where nobody gave any; text is a name."""
+    return all(isinstance(name, Number) for name in names) and _as_text(names) == _as_text(range(len(names)))
 
 
 def _as_text(names: Any) -> list[str]:

@@ -109,7 +109,7 @@ def _chosen(data: Data, share: float, rng: np.random.Generator) -> tuple[np.ndar
 def _drawn(data: Data, share: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Return places to hide in a large sparse X, drawn until enough of them differ: nothing has the size of X."""
     F, N = data.X.shape
-    number = min(round(share * data.num_observed), MOST)
+    number = min(max(1, round(share * data.num_observed)), MOST)
     before = np.zeros(0, np.int64)
     if data.mask is not None:
         before = np.asarray(data.mask.feature, np.int64) * N + np.asarray(data.mask.sample)

@@ -57,7 +57,8 @@ class Recipe(NamedTuple):
         priors = self.priors
         if priors is None:
             plan(data, self.num_components(data)).check()
-            priors = default_priors(data, **self.prior_options())
+            with quiet():  # see `parameters.warn_of_choices`
+                priors = default_priors(data, **self.prior_options())
         return priors if self.seeds is None else self.seeds.seed(priors, data, self.rank(data))
 
     def num_components(self, data: Data) -> int:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ..inference import Fit, cavi
 from ..memory import plan
 from ..model import Data, Priors, as_data
+from ..model.silence import quiet
 from ..streams import sampled_priors
 from .prediction import Memory
 from .restarts import Recipe, draw_seeds
@@ -57,7 +58,8 @@ def _first_priors(recipe: Recipe, data: Data, X: Any, labels: NDArray[Any] | Non
     """Return the default priors for a collection that begins with this batch."""
     plan(data, recipe.num_components(data)).check()
     levels = None if labels is None else range(data.num_groups)
-    return sampled_priors(X, labels, group_names=levels, num_samples=total, **recipe.prior_options())
+    with quiet():  # see `parameters.warn_of_choices`
+        return sampled_priors(X, labels, group_names=levels, num_samples=total, **recipe.prior_options())
 
 
 def memory_of(fit: Fit, transform_by: str) -> Memory:

@@ -19,6 +19,7 @@ from .options import (
     read_problem,
     run_options,
     seed,
+    warn_of_choices,
 )
 from .outputs import add_force, check_outputs
 
@@ -97,6 +98,7 @@ def _choose(arguments: argparse.Namespace) -> int:
     from ..writing import write_whole
 
     announce(arguments)
+    warn_of_choices(arguments, data.num_groups, None)  # few components are tried on purpose
     journal = open_journal(checkpoint)
     raise_if_received()
     choice = choose_rank(

@@ -16,7 +16,7 @@ from .options import (
     place,
     read_problem,
     seed,
-    warn_of_bare_groups,
+    warn_of_choices,
 )
 from .outputs import add_force, check_outputs
 
@@ -87,7 +87,7 @@ def _crosscheck(arguments: argparse.Namespace) -> int:
     options = {name: getattr(arguments, name) for name in ("seed", "draws", "chains", "init")}  # init: its own default
     announce(arguments)
     if problem is not None:
-        warn_of_bare_groups(arguments, problem[0].num_groups)
+        warn_of_choices(arguments, problem[0].num_groups, arguments.rank)
     journal = open_journal(written[-1])
     raise_if_received()
     try:

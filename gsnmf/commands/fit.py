@@ -22,7 +22,7 @@ from .options import (
     read_problem,
     run_options,
     seed,
-    warn_of_bare_groups,
+    warn_of_choices,
 )
 from .outputs import add_force, check_outputs, real
 from .processes import Agreement, add_distributed, check_distributed, in_processes, read_own_part
@@ -108,7 +108,7 @@ def _fit(arguments: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         if _written_at(npz) != before:
             raise Interrupted(f"the fit is saved in {npz}") from None
-        if checkpoint.exists():
+        if checkpoint.exists() and not arguments.stream:  # whose checkpoints are fits
             raise Interrupted(f"the same command resumes from {checkpoint}") from None
         raise
 
@@ -190,7 +190,7 @@ def _read(arguments: argparse.Namespace) -> tuple[Data, Priors, int]:
     if jax.process_index() == 0:
         announce(arguments)
         print(f"gsnmf: {planned}", file=sys.stderr)
-        warn_of_bare_groups(arguments, data.num_groups)
+        warn_of_choices(arguments, data.num_groups, arguments.rank)
     return data, priors, rank
 
 

@@ -124,13 +124,22 @@ def check_problem(arguments: argparse.Namespace) -> None:
                 raise ValueError(f"{said} (for shapes of λ add --prior paper)")
 
 
-def warn_of_bare_groups(arguments: argparse.Namespace, num_groups: int) -> None:
-    """Warn if --rank leaves labels without a component of their own."""
-    from ..model.defaults import said_of_bare_groups
+def warn_of_choices(arguments: argparse.Namespace, num_groups: int, rank: int | None) -> None:
+    """Warn of labels without a component of their own, and of shrinkage that is rarely meant.
 
-    found = said_of_bare_groups(num_groups, **given(arguments, "rank", "common"))
-    if found:
-        print(f"gsnmf: warning: {found} A larger --rank, or --per-group, gives them some.", file=sys.stderr)
+    Args:
+        arguments: of the command.
+        num_groups: number of labels.
+        rank: --rank; None if there is no single one.
+    """
+    from ..model.defaults import said_of_bare_groups, said_of_shrinkage
+
+    if num_groups == 0:
+        return
+    if found := said_of_bare_groups(num_groups, rank=rank, **given(arguments, "common")):
+        print(f"gsnmf: warning: {found} A larger --rank, or --per-group, gives one to each.", file=sys.stderr)
+    if found := said_of_shrinkage(**given(arguments, "prior", "small", "large")):
+        print(f"gsnmf: warning: {found}", file=sys.stderr)
 
 
 def read_problem(arguments: argparse.Namespace) -> tuple[Data, Priors, int]:
@@ -171,9 +180,11 @@ def check_files(arguments: argparse.Namespace) -> None:
 def make_priors(arguments: argparse.Namespace, data: Data, rank: int | None) -> Priors:
     """Build the priors for these options and this number of components; None for --per-group of each label."""
     from ..model import default_priors, seeded_priors
+    from ..model.silence import quiet
     from ..sets import read_sets
 
-    priors = default_priors(data, rank=rank, **given(arguments, *PRIOR_OPTIONS))
+    with quiet():  # see `warn_of_choices`
+        priors = default_priors(data, rank=rank, **given(arguments, *PRIOR_OPTIONS))
     if arguments.seeds is None:
         return priors
     return seeded_priors(priors, data, read_sets(arguments.seeds), rank=rank, **given(arguments, "strength"))

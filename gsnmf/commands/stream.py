@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .inputs import READING, announce, describe
 from .interruptible import run_interruptible
-from .options import PRIOR_OPTIONS, asked_components, check_files, given, run_options, warn_of_bare_groups
+from .options import PRIOR_OPTIONS, asked_components, check_files, given, run_options, warn_of_choices
 
 if TYPE_CHECKING:
     from ..inference import Fit
@@ -71,7 +71,7 @@ def run_stream(arguments: argparse.Namespace, npz: Path) -> int:
     describe(arguments, matrix, arguments.file)
     announce(arguments)
     print(f"gsnmf: {plan_stream(X, priors, arguments.rank, arguments.batch_size).check()}", file=sys.stderr)
-    warn_of_bare_groups(arguments, len(levels))
+    warn_of_choices(arguments, len(levels), arguments.rank)
     if start is not None:
         print(f"gsnmf: resuming from batch {start.num_steps} of {npz}", file=sys.stderr)
     begin = time.perf_counter()
@@ -121,6 +121,7 @@ def _priors(arguments: argparse.Namespace, X: Any, groups: Any, num_groups: int,
     """Return the priors of the options; of a stream that is resumed, its own, which given options must agree with."""
     from ..inference.results import rank_of, same_priors
     from ..memory import plan_stream
+    from ..model.silence import quiet
     from ..soundness import PRECISION
     from ..streams import sampled_priors
 
@@ -130,7 +131,8 @@ def _priors(arguments: argparse.Namespace, X: Any, groups: Any, num_groups: int,
     if start is not None and not options:
         return start.priors
     plan_stream(X, None, asked_components(arguments, num_groups), arguments.batch_size).check()
-    priors = sampled_priors(X, groups, rank=arguments.rank, **options)
+    with quiet():  # see `warn_of_choices`
+        priors = sampled_priors(X, groups, rank=arguments.rank, **options)
     own = priors if start is None or start.priors is None else start.priors
     if not same_priors(priors, own, rtol=PRECISION):
         names = ", ".join(f"--{name.replace('_', '-')} {value}" for name, value in options.items())

@@ -124,8 +124,9 @@ def choose_rank(
     check_method(init)
     data = data._replace(held_out=None)  # entries held out before stay out of the choice
     parts = [hide(data, share, seed=seed + split) for split in range(num_splits)]
-    if sum(len(part.held_out or ()) for part in parts) < 2:  # scores have standard errors
-        raise ValueError(f"expected share and num_splits to hide at least 2 entries; got 1 with share={share:g}")
+    number = sum(len(part.held_out or ()) for part in parts)
+    if number < 2:  # scores have standard errors
+        raise ValueError(f"expected share and the splits to hide at least 2 entries; got {number} with share={share:g}")
     if found := said_of_zeros(data):
         warn(found, DeadComponentsWarning, stacklevel=2)
     options: dict[str, Any] = {"init": init, "lam_start": lam_start, "max_steps": max_steps, "tol": tol}

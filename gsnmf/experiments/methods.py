@@ -160,7 +160,8 @@ def nmf_gs(
     """
     check_lam_start(lam_start)
     data = as_data(X, labels)
-    priors = default_priors(data, rank=rank, prior="paper", small=small, large=large, scale=scale, a_t=a_t, b_t=b_t)
+    with quiet():  # sweeps try any shapes
+        priors = default_priors(data, rank=rank, prior="paper", small=small, large=large, scale=scale, a_t=a_t, b_t=b_t)
     options = {"lam_start": lam_start, "max_steps": max_steps, "tol": tol, "accelerate": accelerate}
     return _variational(data, priors, seed, init=init, **options)
 

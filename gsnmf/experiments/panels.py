@@ -18,6 +18,7 @@ from .. import __version__
 from ..drawing.plots import component_order, home_groups, mean_by_group
 from ..inference import Posterior, in_use
 from ..model import as_data
+from ..reading.matrix import number
 from ..saving import load_fit, pair, save_fit
 from .methods import METHODS
 from .presets import preset
@@ -124,8 +125,9 @@ def panels(
     labels = problem.labels[train]
     paths = [folder / f"{problem.name}_{method}_{fit_tag(problem, method, more, seed)}.npz" for method, more in wanted]
     missing = [path for path in paths if not all(file.exists() for file in pair(path))]
-    if len(missing) < len(paths):
-        print(f"gsnmf: resuming from {folder}, which has {len(paths) - len(missing)} fits", file=sys.stderr)
+    earlier = [path for path in paths if path not in missing and path not in (saved or ())]
+    if earlier:
+        print(f"gsnmf: resuming from {folder}, which has {number(len(earlier), 'fit')}", file=sys.stderr)
     found = []
     with tqdm(list(zip(paths, wanted, strict=True)), unit="fit", disable=None) as progress:
         for path, (method, settings) in progress:

@@ -201,7 +201,7 @@ def _of_matrix(X: Any, groups: Any, order: Order, labelled: Labelled) -> Source:
         hint = ", as many as rows: transpose X?" if len(groups) == F else ""
         raise ValueError(f"expected groups to hold one label for each of the {N} samples; got {len(groups)}{hint}")
     labels, levels, sizes = read_levels(groups, labelled.group_names)
-    require_order("groups", groups, "group_names", levels, axis=1)
+    require_order("groups", groups, "group_names", levels, axis=1, groups=True, renamed=True)
 
     def take(rows: np.ndarray) -> Data:
         return as_data(X[:, rows], labels[rows], group_names=levels, label_prior=labelled.label_prior)

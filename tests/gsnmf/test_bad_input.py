@@ -553,7 +553,7 @@ BAD = [
      ["{f}/x.npy", "--labels", "{f}/y.txt", "--stream", "--out", "{f}/out"],
      "expected one label for each of the 3 samples in {f}/y.txt; got 2, as many as features: transpose the matrix?"),
     ("one entry held out", FILES, [*CHOOSE, "--ranks", "1", "--splits", "1", "--share", "0.01"],
-     "expected share and num_splits to hide at least 2 entries; got 1 with share=0.01"),
+     "expected share and the splits to hide at least 2 entries; got 1 with share=0.01"),
     ("entries below double precision", {"x.csv": "0,1e-310\n1e-311,0\n"}, ["{f}/x.csv", *FIT],
      "expected X above 2.2e-308, the smallest number at this precision; got 1e-310 at most"),
     ("entries whose sum is near the end of double precision", {"x.csv": "1e306,1\n1e304,2\n"}, ["{f}/x.csv", *FIT],

@@ -445,14 +445,18 @@ def test_labels_without_a_component_are_said(matrix: Path, capsys: pytest.Captur
     labels.write_text("a\nb\nc\nd\n" * 2)
     words = [str(matrix), "--labels", str(labels), "--out", str(matrix.parent / "f"), "--max-steps", "2"]
     for options, said in (
-        (["--rank", "3"], "3 components for 4 groups: 1 of them has none of its own."),
+        (["--rank", "3"], "3 components for 4 groups: 1 group has no component of its own."),
         (
             ["--rank", "3", "--common", "1"],
-            "2 components that are not common for 4 groups: 2 of them have none of their own.",
+            "3 components (1 common) for 4 groups: 2 groups have no component of their own.",
         ),
-        (["--rank", "3", "--stream"], "3 components for 4 groups: 1 of them has none of its own."),
+        (["--rank", "3", "--stream"], "3 components for 4 groups: 1 group has no component of its own."),
         (["--rank", "4"], None),
     ):
         assert cli.main(["fit", *(words[:-2] if "--stream" in options else words), "--force", *options]) == 0
-        lines = [line for line in capsys.readouterr().err.splitlines() if "of them ha" in line]
-        assert lines == ([f"gsnmf: warning: {said} A larger --rank, or --per-group, gives them some."] if said else [])
+        lines = [
+            line for line in capsys.readouterr().err.splitlines() if "of their own" in line or "of its own" in line
+        ]
+        assert lines == (
+            [f"gsnmf: warning: {said} A larger --rank, or --per-group, gives one to each."] if said else []
+        )

@@ -222,6 +222,9 @@ def test_fits_are_made_once(
     again = panels.panels(problem, tmp_path, settings(), 0)
     assert not calls
     assert f"gsnmf: resuming from {tmp_path}, which has 3 fits" in capsys.readouterr().err
+    panels.panels(problem, tmp_path, settings()[:1], 0, saved := list(files))
+    assert len(saved) == 6
+    assert "resuming" not in capsys.readouterr().err  # from fits of the same run
     assert files == {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
     for one, other in zip(first, again, strict=True):
         np.testing.assert_array_equal(one.V, other.V)

@@ -1,5 +1,6 @@
 """Heads, their comparison within the training part, several labels per sample, and warnings of pointless fits."""
 
+import re
 import warnings
 from types import SimpleNamespace
 
@@ -327,13 +328,27 @@ def test_a_pointless_fit_is_said_once(change, options, said):
     assert len([w for w in caught if issubclass(w.category, DeadComponentsWarning)]) == 1
 
 
-def test_classes_without_a_component_are_said():
+CHOICES = {
+    "bare": ({"n_components": 2}, "2 components for 3 groups: 1 group has no component of its own. .* n_components"),
+    "swapped": ({"per_class": 1, "small": 0.5, "large": 0.01}, "small=0.5 is above large=0.01: components are shrunk"),
+}
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_choices_that_are_rarely_meant_are_said_once(name):
+    """Also where several fits are made, and where the user is, not the library."""
+    options, said = CHOICES[name]
     X, _, y, _ = small_problem()
-    C = len(set(y))
-    with pytest.warns(UserWarning, match=rf"{C - 1} components for {C} groups: 1 of them has none .* n_components"):
-        GroupSparseNMF(**QUICK, predict_by="nearest", n_components=C - 1).fit(X, y)
-    with pytest.warns(UserWarning, match=rf"{C - 1} components for {C} groups: 1 of them has none .* n_components"):
-        GroupSparseNMF(n_components=C - 1).partial_fit(X[:2], y[:2], classes=np.unique(y))
+    classes = np.unique(y)[:3]
+    X, y = X[np.isin(y, classes)], y[np.isin(y, classes)]
+    fits = (
+        lambda: GroupSparseNMF(**QUICK | {"calibrate": 2, "n_restarts": 2} | options).fit(X, y),
+        lambda: GroupSparseNMF(**QUICK | options).partial_fit(X[:2], y[:2], classes=classes),
+    )
+    for fit in fits:
+        with pytest.warns(UserWarning, match=said) as caught:
+            fit()
+        assert [w.filename for w in caught if re.match(said, str(w.message))] == [__file__]
 
 
 def test_one_class_for_everything_is_said():

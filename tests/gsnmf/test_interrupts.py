@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,29 @@ def test_a_signal_after_the_work_is_done_changes_nothing(words: list[str], numbe
     assert "Saved in" in done.stdout
     assert "Traceback" not in done.stderr
     assert "interrupted" not in done.stderr
+
+
+def test_a_command_in_another_thread_or_within_another_does_not_change_who_hears_signals() -> None:
+    def finished() -> None:
+        with interrupts.listening() as heard:
+            heard.finished = True
+
+    for inner in (finished, in_thread(finished)):
+        with interrupts.listening():
+            inner()
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGTERM)
+
+
+def in_thread(work: Any) -> Any:
+    """Return a function that does the work in a thread of its own, and waits for it."""
+
+    def run() -> None:
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+
+    return run
 
 
 def test_a_first_signal_is_only_remembered_where_processes_must_agree() -> None:

@@ -143,6 +143,7 @@ def test_hide_draws_entries_of_large_matrices(monkeypatch):
     # 350 of 3000 drawn without regard to values: the number above 0 is hypergeometric, here within 4 sd of 70.
     assert abs((held.value > 0).sum() - 70) < 4 * np.sqrt(350 * 0.2 * 0.8 * (1 - 350 / 3000))
     assert twice.X.nnz + (held.value > 0).sum() == big.nnz
+    assert len(hide(as_data(big), 1e-6).held_out) == 1
 
 
 def test_checksums_tell_data_apart():

@@ -122,12 +122,16 @@ def test_refusals(options, message):
             r"small=0.02 is above large=0.01 \(the default\): components are shrunk most in their own groups",
         ),
         ({"prior": "paper", "large": 8.0}, r"small=32 \(the default\) is above large=8:"),
-        ({"large": 40.0}, r"small=0.001 \(the default\) and large=40 are read as fractions of a sample's counts"),
+        (
+            {"large": 40.0},
+            r"small=0.001 \(the default\) and large=40 are read as fractions of a sample's counts, which are below 1",
+        ),
     ],
 )
 def test_shrinkage_that_is_rarely_meant_is_said(options, said):
-    with pytest.warns(UserWarning, match=said):
+    with pytest.warns(UserWarning, match=said) as caught:
         default_priors(as_data(X, GROUPS), **options)
+    assert [warning.filename for warning in caught] == [__file__]
 
 
 def test_shrinkage_at_the_limit_is_not_said():
