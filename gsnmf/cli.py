@@ -8,7 +8,9 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import traceback
 import warnings
+from pathlib import Path
 from typing import Any, NoReturn
 
 from . import __version__
@@ -92,7 +94,11 @@ def _run(words: list[str], last: bool) -> int:
             return _interrupted(error)
         print(f"gsnmf: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
-    except (MemoryError, RuntimeError) as error:  # NumPy's and Python's, and XLA's
+    except (MemoryError, RuntimeError, AssertionError) as error:  # NumPy's and Python's, and JAX's
+        if _lacks_platform(error):
+            asked = os.environ["JAX_PLATFORMS"]
+            print(f"gsnmf: error: expected JAX_PLATFORMS to name what this machine has; got {asked}", file=sys.stderr)
+            return 2
         if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
             raise
         said = " ".join(str(error).split()) or "an allocation failed"
@@ -101,6 +107,12 @@ def _run(words: list[str], last: bool) -> int:
     except KeyboardInterrupt as interrupt:
         return _interrupted(interrupt)
     return exit_code() if code == INTERRUPTED else code
+
+
+def _lacks_platform(error: BaseException) -> bool:
+    """Return whether JAX found no platform, such as a GPU, of the name that the environment asks for."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return bool(os.environ.get("JAX_PLATFORMS")) and Path(last.filename).stem == "xla_bridge"
 
 
 def _interrupted(error: BaseException) -> int:

@@ -38,6 +38,8 @@ def save_fit(
     Each file appears whole or not at all; one checksum over both shows `load_fit` whether they belong together and
     are as they were saved. docs/saved.md describes the format.
 
+    Files of these names are replaced, whatever they are; `gsnmf fit` refuses that.
+
     Args:
         path: with or without .npz; its folder must exist.
         fit: from `cavi.run` or `svi.run`; any precision, restored bit by bit.

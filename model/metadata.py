@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from numbers import Number
 from typing import Any
@@ -109,6 +110,9 @@ def require_order(
             )
     theirs = set().union(*known)
     strange = [name not in theirs for name in own]
+    if theirs and not any(strange) and len(set(own)) < len(own) and not all(isinstance(x, Number) for x in index):
+        repeated = next(name for name, number in Counter(own).items() if number > 1)
+        raise ValueError(f"expected {what} of these {members}; got an index with {repeated!r} twice ({remedy})")
     foreign = [name for name, other in zip(index, strange, strict=True) if other and not isinstance(name, Number)]
     if foreign and not renamed and not all(strange):
         raise ValueError(

@@ -167,15 +167,6 @@ def find_unlabelled(y: ArrayLike, marker: Any) -> NDArray[np.bool_]:
     return unlabelled | (marked & ~unlabelled)
 
 
-def unmasked_labels(y: Any) -> Any:
-    """Return labels with None in place of those that a NumPy masked array hides."""
-    if not np.ma.isMaskedArray(y):
-        return y
-    labels = np.array(y.data, object)
-    labels[np.ma.getmaskarray(y)] = None
-    return labels
-
-
 def read_known(y: ArrayLike, unlabelled: NDArray[np.bool_]) -> NDArray[Any]:
     """Return the labels of the labelled samples, of one type, in the order of samples."""
     labels: NDArray[Any] = column_or_1d(np.asarray(y, object), warn=True)[~unlabelled]

@@ -87,9 +87,9 @@ def _choose(arguments: argparse.Namespace) -> int:
     names = ("ranks.csv", "ranks.png", "ranks.checkpoint.jsonl")
     table, picture, checkpoint = (arguments.out / name for name in names)
     check_outputs((table, picture, checkpoint), (arguments.file, arguments.labels, arguments.seeds), arguments.force)
-    check_folder(arguments.out)
     arguments.rank = arguments.ranks[0]
     check_problem(arguments)
+    check_folder(arguments.out)
     data, _, _ = read_problem(arguments)
     from ..comparison.plots import plot_rank_choice
     from ..comparison.ranks import choose_rank

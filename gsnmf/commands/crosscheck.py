@@ -76,13 +76,13 @@ def add_crosscheck(commands: Any, **common: Any) -> None:
 def _crosscheck(arguments: argparse.Namespace) -> int:
     written = [arguments.out / name for name in WRITTEN]
     check_outputs(written, (arguments.file, arguments.labels, arguments.seeds), arguments.force)
-    check_folder(arguments.out)
     check_problem(arguments)
     from ..crosscheck.run import check_sizes, run_crosscheck
     from ..inference.defaults import LAM_START
     from ..interrupts import raise_if_received
 
     check_sizes(arguments.draws, arguments.chains)
+    check_folder(arguments.out)
     problem = None if arguments.file is None else read_problem(arguments)
     options = {name: getattr(arguments, name) for name in ("seed", "draws", "chains", "init")}  # init: its own default
     announce(arguments)

@@ -126,8 +126,8 @@ def _check(arguments: argparse.Namespace) -> tuple[Path, Path]:
     checkpoint, inputs = npz.with_suffix(".checkpoint.npz"), (arguments.file, arguments.labels, arguments.seeds)
     check_outputs([npz, npz.with_suffix(".json")], inputs, arguments.force)
     check_outputs([checkpoint], inputs, force=True)  # its own reader refuses other files
-    check_folder(npz.parent)
     check_problem(arguments)
+    check_folder(npz.parent)
     check_distributed(arguments)
     if not 0 <= arguments.checkpoint_every < math.inf:
         raise ValueError(f"expected --checkpoint-every to be a number of seconds; got {arguments.checkpoint_every}")

@@ -144,8 +144,10 @@ def warn_of_choices(arguments: argparse.Namespace, num_groups: int, rank: int | 
 
 def read_problem(arguments: argparse.Namespace) -> tuple[Data, Priors, int]:
     """Read the data and build the priors; return both, checked against each other, and the rank."""
+    from ..interrupts import raise_if_received
     from ..model.problem import Problem
 
+    raise_if_received()  # during the imports so far: reading may take minutes
     check_files(arguments)
     data = read_data(arguments, arguments.file)
     check_components(arguments, data)

@@ -70,8 +70,10 @@ def _report(arguments: argparse.Namespace) -> int:
         raise ValueError(f"expected --data with --{name.replace('_', '-')}; got none")
     if arguments.image_shape is not None and arguments.image_mask is not None:
         raise ValueError("expected --image-shape or --image-mask; got both")
+    from ..interrupts import raise_if_received
     from ..saving import load_fit, pair
 
+    raise_if_received()
     npz, text = pair(arguments.fit)
     out = npz.with_suffix(".html") if arguments.out is None else arguments.out
     if out.is_dir():

@@ -59,10 +59,12 @@ def check_stream(arguments: argparse.Namespace) -> None:
 def run_stream(arguments: argparse.Namespace, npz: Path) -> int:
     """Fit a stream and save it in `npz`, with checkpoints; return the exit code."""
     from ..classification.pointless import said_of_stream
+    from ..interrupts import raise_if_received
     from ..memory import plan_stream
     from ..model import Names
     from ..saving import save_fit
 
+    raise_if_received()
     matrix, groups, levels = _open(arguments)
     X, features = matrix.X, matrix.feature_names
     start = _saved_stream(npz) if arguments.resume else None

@@ -66,6 +66,9 @@ def labels_of(cells: Sequence[str], path: PathLike) -> NDArray[Any]:
     ([1, 1, None], [['a', 'b'], 'b'])
     """
     sets = [[word for part in cell.split(SEPARATOR) if not is_missing(word := part.strip())] for cell in cells]
+    for cell, some in zip(cells, sets, strict=True):
+        if some and len(some) < sum(bool(part.strip()) for part in cell.split(SEPARATOR)):
+            raise ValueError(f"expected known labels where a sample has several in {path}; got {cell!r}")
     known = {word for some in sets for word in some}
     if not known:
         raise ValueError(f"expected one label per line in {path}, some of them known; got {len(cells)} unlabelled")

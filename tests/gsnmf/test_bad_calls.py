@@ -113,6 +113,11 @@ BAD = [
     (lambda: as_data(FRAME, pd.Series(list("aba"), list("yzw"))),
      "expected groups of these samples; got an index with 'w', a name of none of them "
      "(pass groups.to_numpy() if the index means nothing)"),
+    (lambda: as_data(FRAME, pd.Series(list("aba"), list("xxy"))),
+     "expected groups of these samples; got an index with 'x' twice "
+     "(pass groups.to_numpy() if the index means nothing)"),
+    (lambda: as_data(X, np.ma.array([[1, 0], [0, 1], [1, 0]], mask=[[1, 0], [0, 0], [0, 0]])),
+     "expected a matrix of groups without masked entries (an unlabelled row is 0); got 1 masked entries"),
     (lambda: as_data(X, pd.Series(list("aba")), sample_names=5),
      "expected sample_names to be a sequence of names; got 5"),
     (lambda: cavi.run(DATA, Priors(Gamma(-1.0, 1.0), Gamma(1.0, 1.0)), key=KEY, rank=1),

@@ -340,6 +340,8 @@ BAD = [
     ("names of samples, a semicolon and labels", {"x.csv": X, "y.txt": "s0;a\ns1;b\ns2;a\n"}, LABELLED,
      "expected labels that several samples share in {f}/y.txt; got 5 labels for 3 labelled samples ('a', 's0', 'b', "
      "…): are these names of samples? (a semicolon separates labels of one sample: leave out all but the labels)"),
+    ("a known and an unknown label of one sample", {"x.csv": X, "y.txt": "a;NA\nb\na\n"}, LABELLED,
+     "expected known labels where a sample has several in {f}/y.txt; got 'a;NA'"),
     ("labels that are not UTF-8", {"x.csv": X, "y.npy": ARRAY(np.array([b"a", b"\xff", b"a"]))},
      ["{f}/x.csv", "--labels", "{f}/y.npy", "--out", "{f}/out"],
      "expected labels in {f}/y.npy to be text in UTF-8; got 'utf-8' codec can't decode byte 0xff in position 0: "

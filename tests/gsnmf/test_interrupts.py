@@ -67,6 +67,32 @@ def test_a_signal_after_the_work_is_done_changes_nothing(words: list[str], numbe
     assert "interrupted" not in done.stderr
 
 
+def test_a_signal_during_imports_ends_a_command_before_it_reads(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is only remembered then; files may take minutes to read."""
+    check = command.check_folder
+    monkeypatch.setattr(command, "check_folder", lambda path: (check(path), interrupts._received.append(signal.SIGINT)))
+    assert cli.main(words) == 130
+    assert capsys.readouterr().err == "gsnmf: interrupted; nothing was saved\n"  # nor "read 5 features"
+
+
+def test_a_platform_that_is_not_there_is_named(words: list[str]) -> None:
+    """JAX has one line for some platforms, and a bare AssertionError for others."""
+    for asked in ("cuda", "no_such_platform"):
+        done = subprocess.run(
+            [sys.executable, "-m", "gsnmf", *words],
+            env=os.environ | {"JAX_PLATFORMS": asked},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 2
+        last = done.stderr.splitlines()[-1]
+        assert last == f"gsnmf: error: expected JAX_PLATFORMS to name what this machine has; got {asked}"
+        assert "Traceback" not in done.stderr
+
+
 def test_a_command_in_another_thread_or_within_another_does_not_change_who_hears_signals() -> None:
     def finished() -> None:
         with interrupts.listening() as heard:

@@ -4,7 +4,9 @@ import jax
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse
 
+from gsnmf.inference.stream.batches import read_levels
 from gsnmf.model import Dirichlet, as_data, hide
 
 X = np.arange(6.0).reshape(2, 3)
@@ -73,6 +75,24 @@ def test_an_index_has_the_names_that_x_came_with_or_those_given():
         as_data(frame, [1, 0, None], label_prior=pd.DataFrame(np.ones((3, 2)), frame.columns, [0, 1])),
     ):
         np.testing.assert_array_equal(data.membership[:2, 1], [1, 0])
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [
+        np.ma.masked_equal([1, 2, -9], -9),
+        np.ma.array([[1, 0], [0, 1], [0, 0]]),
+        scipy.sparse.csr_array([[1, 0], [0, 1], [0, 0]]),
+    ],
+    ids=["masked", "mask of nothing", "sparse"],
+)
+def test_labels_that_a_mask_hides_and_sparse_matrices(groups):
+    """Hidden labels are unknown; a sparse matrix of groups is a matrix of groups. Streams read them alike."""
+    data = as_data(X, groups, group_names=[1, 2])
+    np.testing.assert_array_equal(data.membership, [[1, 0], [0, 1], [0.5, 0.5]])
+    np.testing.assert_array_equal(data.labels.unlabelled, [False, False, True])
+    _, levels, sizes = read_levels(groups, [1, 2])
+    assert (levels, sizes) == ([1, 2], None)
 
 
 def test_names_ride_through_jax_unseen():
