@@ -172,11 +172,12 @@ def test_a_signal_to_one_process_leaves_a_checkpoint(files: Path, signalled: int
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("victim", "signal_", "within"), [(0, signal.SIGKILL, 5), (1, signal.SIGKILL, 5), (1, signal.SIGSTOP, 12)]
-)
-def test_a_lost_process_ends_the_other_and_any_number_goes_on(files: Path, victim: int, signal_: int, within: float):
-    """The rest is made by one process, and equals an undisturbed run to what another order of sums changes."""
+@pytest.mark.parametrize(("victim", "signal_"), [(0, signal.SIGKILL), (1, signal.SIGKILL), (1, signal.SIGSTOP)])
+def test_a_lost_process_ends_the_other_and_any_number_goes_on(files: Path, victim: int, signal_: int):
+    """The rest is made by one process, and equals an undisturbed run to what another order of sums changes.
+
+    The other process ends within seconds, or two heartbeats; 30 s are for busy machines, and less than JAX's own 100.
+    """
     options = ("--max-steps", "20000", "--tol", "0", "--checkpoint-every", "0", "--heartbeat", "6")
     environment = {"JAX_ENABLE_X64": "1"}
     ran = both(files, "--out", "two", *options, **environment)
@@ -193,7 +194,7 @@ def test_a_lost_process_ends_the_other_and_any_number_goes_on(files: Path, victi
             process.kill()
             with process:  # closes its pipes
                 pass
-    assert time.monotonic() - begin < within
+    assert time.monotonic() - begin < 30
     assert ran[1 - victim].returncode == 3
     assert re.search(r"gsnmf: error: another process has .*two\.checkpoint\.npz", said)
     more = ("--max-steps", "400", "--tol", "0")

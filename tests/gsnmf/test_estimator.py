@@ -41,7 +41,7 @@ def test_scikit_learn(estimator, check):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::gsnmf.inference.warning.DeadComponentsWarning")  # on noise, rightly
-@pytest.mark.filterwarnings("ignore:.* samples have no observed count")
+@pytest.mark.filterwarnings("ignore:.* samples have no observed count", "ignore:1 component for .* groups")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")  # of checks that need more than is there
 @pytest.mark.parametrize(
     "options",
