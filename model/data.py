@@ -126,12 +126,12 @@ def as_data(
             format, whose entries that are not stored are observed zeros; it is never made dense. Or an AnnData, whose
             X is turned, with its names; or the path of a file, read as by `gsnmf.load_data`.
         groups: one label per column of X, any sortable kind (numbers, strings); groups are ordered as sorted
-            labels. A sample whose label is None or NaN is unlabelled, and its label is learned. A multi-label sample
-            has a set or list of labels, whose rates λ it averages. Or a matrix of 0 and 1, samples × groups, whose
-            columns are named by group_names, or 0, 1, ...; a sample without a 1 is unlabelled. Lists of 0 and 1 of
-            one length are rows of this matrix. All are in the order of samples: a pandas Series or DataFrame whose
-            index has their names in another order is refused, as are a mask and a label_prior with such an index. With
-            an AnnData or a path, also the name of a column of obs. None for a model without groups.
+            labels. A sample whose label is None, NaN or masked is unlabelled, and its label is learned. A multi-label
+            sample has a set or list of labels, whose rates λ it averages. Or a matrix of 0 and 1, samples × groups,
+            dense or sparse, whose columns are named by group_names, or 0, 1, ...; a sample without a 1 is unlabelled.
+            Lists of 0 and 1 of one length are rows of this matrix. All are in the order of samples: a pandas Series or
+            DataFrame whose index has their names in another order is refused, as are a mask and a label_prior with such
+            an index. With an AnnData or a path, also the name of a column of obs. None for a model without groups.
         label_prior: the prior of the labels of unlabelled samples: weights, one per group or samples × groups (the
             paper's U; rows of labelled samples are ignored); or a `Dirichlet`. By default all groups are equally
             likely.
