@@ -77,7 +77,8 @@ def require_order(
 ) -> None:
     """Raise if a pandas object has the names of an axis in another order, or other names than these.
 
-    A default index, 0, 1, ..., has no names. Numbers of which only some are names are taken for positions.
+    A default index, 0, 1, ..., has no names of samples and features. Numbers of which only some are names are taken for
+    positions.
 
     Args:
         what: the argument.
@@ -85,8 +86,7 @@ def require_order(
         members: what the names belong to, such as samples.
         allowed: names, each in the right order: those that X came with, and those that were given; None for none.
         axis: of the value.
-        groups: whether the members are groups: labels are names even if they are 0, 1, ..., and so is any index of
-            numbers except pandas' default.
+        groups: whether the members are groups: their labels are names even if they are 0, 1, ....
         renamed: whether the names allowed replace those of the value, so that some may differ.
     """
     if not isinstance(given, (pd.Series, pd.DataFrame)) or axis >= given.ndim:
@@ -98,7 +98,7 @@ def require_order(
         if names is not None and len(names) == len(index) and (groups or not _is_default(names))
     ]
     own = _as_text(index)
-    if own in known or (_is_default(index) and (not groups or isinstance(index, pd.RangeIndex))):
+    if own in known or (not groups and _is_default(index)):
         return
     remedy = f"pass {what}.to_numpy() if the index means nothing"
     for names in known:

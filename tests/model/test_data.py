@@ -71,7 +71,7 @@ def test_an_index_has_the_names_that_x_came_with_or_those_given():
         as_data(frame.set_axis([7, 8, 9], axis=1), y.set_axis([7.0, 8.0, 9.0])),
         as_data(frame, pd.get_dummies(y), group_names=["zero", "one"]),
         as_data(frame, pd.get_dummies(y), group_names=[0, "one"]),
-        as_data(X, pd.DataFrame([[0, 1], [1, 0], [0, 1]]), group_names=[1, 0]),
+        as_data(X, pd.DataFrame([[0, 1], [1, 0], [0, 1]]), group_names=["zero", "one"]),
         as_data(frame, [1, 0, None], label_prior=pd.DataFrame(np.ones((3, 2)), frame.columns, [0, 1])),
     ):
         np.testing.assert_array_equal(data.membership[:2, 1], [1, 0])
