@@ -31,7 +31,7 @@ from .inference.defaults import INIT, LAM_START, MAX_STEPS, TOL
 from .intervals import PROB
 from .model import Data, Gamma, Priors, as_data, crossed, default_priors, seeded_priors
 from .model.crossing import Crossed
-from .model.defaults import PER_GROUP, RANK, said_of_bare_groups, said_of_shrinkage
+from .model.defaults import PER_GROUP, RANK, said_of_choices
 from .model.metadata import Names
 from .model.seeds import STRENGTH
 from .model.silence import quiet
@@ -122,30 +122,17 @@ def _make_priors(
     data: Data, two: Crossed | None, rank: int | None, per_batch: int, options: Mapping[str, Any]
 ) -> Priors:
     """Return the default priors; with batches, some components serve one group and some serve one batch."""
-    if two is None:
-        with quiet():
-            made = default_priors(data, rank=rank, **options)
-        _warn_of_choices(data, rank, options)
-        return made
-    serving = two.serving(options.get("per_group", PER_GROUP), per_batch, options.get("common", 0))
-    others = {name: value for name, value in options.items() if name not in ("per_group", "common")}
+    others = dict(options)
+    if two is not None:
+        serving = two.serving(others.pop("per_group", PER_GROUP), per_batch, others.pop("common", 0))
+        others["structure"] = serving
     with quiet():
-        made = default_priors(data, rank=rank, **others | {"structure": serving})
-    _warn_of_choices(data, None, options)
+        made = default_priors(data, rank=rank, **others)
+    counted = None if others.get("structure") is not None else rank
+    chosen = {name: others[name] for name in ("common", "prior", "small", "large") if name in others}
+    for said in said_of_choices(data.num_groups, "rank, or per_group", rank=counted, **chosen):
+        warnings.warn(said, stacklevel=3)
     return made
-
-
-def _warn_of_choices(data: Data, rank: int | None, options: Mapping[str, Any]) -> None:
-    """Warn of groups without a component of their own, and of shrinkage that is rarely meant; once, for the user."""
-    if data.num_groups == 0:
-        return
-    if options.get("structure") is None:
-        found = said_of_bare_groups(data.num_groups, rank=rank, common=options.get("common", 0))
-        if found:
-            warnings.warn(f"{found} A larger rank, or per_group, gives one to each.", stacklevel=4)
-    shrinkage = {name: options[name] for name in ("prior", "small", "large") if name in options}
-    if found := said_of_shrinkage(**shrinkage):
-        warnings.warn(found, stacklevel=4)
 
 
 def data_of(adata: Any, key: str = "gsnmf") -> Data:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from numpy.typing import ArrayLike
 
@@ -80,6 +81,23 @@ def said_of_shrinkage(prior: str = PRIOR, small: float | None = None, large: flo
         meaning = "fractions of a sample's counts, which are below 1 as a rule; prior='paper' takes shapes of λ"
         found.append(f"{' and '.join(named)} are read as {meaning}.")
     return " ".join(found) or None
+
+
+def said_of_choices(num_groups: int, larger: str, *, rank: int | None, common: int = 0, **shrinkage: Any) -> list[str]:
+    """Return what is odd about these options of `default_priors`, one sentence or two each.
+
+    Args:
+        num_groups: C; without groups none of these options has an effect.
+        larger: the options that would give each group a component of its own, as the user knows them.
+        rank: as in `said_of_bare_groups`.
+        common: as in `said_of_bare_groups`.
+        shrinkage: as in `said_of_shrinkage`.
+    """
+    if num_groups == 0:
+        return []
+    bare = said_of_bare_groups(num_groups, rank=rank, common=common)
+    found = None if bare is None else f"{bare} A larger {larger}, gives one to each."
+    return [said for said in (found, said_of_shrinkage(**shrinkage)) if said is not None]
 
 
 def default_priors(

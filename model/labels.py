@@ -68,7 +68,7 @@ def read_labels(
         label_prior: as in `as_data`.
     """
     N = shape[1]
-    sets, levels = _sets(unmasked_labels(groups), shape, group_names)
+    sets, levels = _sets(plain_labels(groups), shape, group_names)
     index = {level: c for c, level in enumerate(levels)}
     unlabelled = np.array([len(labels) == 0 for labels in sets])
     several = np.array([len(labels) > 1 for labels in sets])
@@ -83,17 +83,19 @@ def read_labels(
     return membership, levels, Labels(unlabelled, weights, u, several if several.any() else None)
 
 
-def unmasked_labels(groups: Any) -> Any:
-    """Return labels with None in place of those that a NumPy masked array hides, and a sparse matrix as a dense one.
+def plain_labels(groups: Any) -> Any:
+    """Return labels with None where a NumPy masked array hides them, and a sparse matrix of groups as a dense one.
 
-    >>> unmasked_labels(np.ma.masked_equal([1, 2, -9], -9)).tolist()
+    >>> plain_labels(np.ma.masked_equal([1, 2, -9], -9)).tolist()
     [1, 2, None]
     """
     if scipy.sparse.issparse(groups):
         return groups.toarray()
-    if not np.ma.isMaskedArray(groups) or not np.ma.is_masked(groups):
-        return np.ma.getdata(groups) if np.ma.isMaskedArray(groups) else groups
+    if not np.ma.isMaskedArray(groups):
+        return groups
     hidden = np.ma.getmaskarray(groups)
+    if not hidden.any():
+        return groups.data
     if groups.ndim > 1 and groups.shape[1] > 1:
         found = f"{hidden.sum()} masked entries"
         raise ValueError(f"expected a matrix of groups without masked entries (an unlabelled row is 0); got {found}")

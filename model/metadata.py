@@ -75,7 +75,7 @@ class HeldOut(Unseen):
 def require_order(
     what: str, given: Any, members: str, *allowed: Any, axis: int = 0, groups: bool = False, renamed: bool = False
 ) -> None:
-    """Raise if a pandas object has the names of an axis in another order, or other names than these.
+    """Raise if a pandas object has the names of an axis in another order, repeated, or other names than these.
 
     A default index, 0, 1, ..., has no names of samples and features. Numbers of which only some are names are taken for
     positions.
@@ -92,13 +92,15 @@ def require_order(
     if not isinstance(given, (pd.Series, pd.DataFrame)) or axis >= given.ndim:
         return
     index = given.axes[axis]
+    if not groups and _is_default(index):
+        return
     known = [
         _as_text(names)
         for names in allowed
         if names is not None and len(names) == len(index) and (groups or not _is_default(names))
     ]
     own = _as_text(index)
-    if own in known or (not groups and _is_default(index)):
+    if own in known:
         return
     remedy = f"pass {what}.to_numpy() if the index means nothing"
     for names in known:

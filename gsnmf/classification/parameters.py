@@ -20,7 +20,7 @@ from ..inference.starts import METHODS
 from ..model import Priors
 from ..model.checks import whole
 from ..model.compressed import require_consistent
-from ..model.defaults import SHAPES, said_of_bare_groups, said_of_shrinkage
+from ..model.defaults import SHAPES, said_of_choices
 from ..model.labels import check_kinds
 from ..model.priors import is_grouped
 from .heads import LEARNED
@@ -74,12 +74,12 @@ def check_recipe(recipe: Recipe) -> None:
 
 def warn_of_choices(recipe: Recipe, num_classes: int) -> None:
     """Warn of classes without a component of their own, and of shrinkage that is rarely meant."""
-    if recipe.priors is not None or num_classes == 0:
+    if recipe.priors is not None:
         return
-    if found := said_of_bare_groups(num_classes, rank=recipe.n_components, common=recipe.common):
-        warnings.warn(f"{found} A larger n_components, or per_class, gives one to each.", stacklevel=3)
-    if found := said_of_shrinkage(recipe.prior, recipe.small, recipe.large):
-        warnings.warn(found, stacklevel=3)
+    shrinkage = {name: getattr(recipe, name) for name in ("prior", "small", "large")}
+    larger = "n_components, or per_class"
+    for said in said_of_choices(num_classes, larger, rank=recipe.n_components, common=recipe.common, **shrinkage):
+        warnings.warn(said, stacklevel=3)
 
 
 def check_choices(estimator: Any) -> None:

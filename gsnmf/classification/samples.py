@@ -10,7 +10,7 @@ import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_consistent_length, validate_data
 
-from ..model.labels import unmasked_labels, warn_of_single_samples
+from ..model.labels import plain_labels, warn_of_single_samples
 from ..model.units import unit_of
 from ..sets import NamedSets, named_sets
 from . import parameters
@@ -38,7 +38,7 @@ class SampleReader:
         """Return X, features × samples, and the classes' indices; clear the attributes of an earlier fit."""
         for name in OF_LABELS:
             self.__dict__.pop(name, None)
-        X, y = parameters.unmasked(X), unmasked_labels(y)
+        X, y = parameters.unmasked(X), plain_labels(y)
         several = as_indicator(y)
         index: NDArray[Any] | None = None
         if several is not None:
@@ -73,7 +73,7 @@ class SampleReader:
         self, X: ArrayLike, y: ArrayLike | None, classes: ArrayLike | None, first: bool
     ) -> tuple[Any, NDArray[Any] | None]:
         """Return a batch as `_read` does; the first one decides classes and unit."""
-        y = unmasked_labels(y)
+        y = plain_labels(y)
         if y is not None:
             parameters.check_single(y)
         known = getattr(self, "classes_", None)

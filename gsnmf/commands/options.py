@@ -132,14 +132,11 @@ def warn_of_choices(arguments: argparse.Namespace, num_groups: int, rank: int | 
         num_groups: number of labels.
         rank: --rank; None if there is no single one.
     """
-    from ..model.defaults import said_of_bare_groups, said_of_shrinkage
+    from ..model.defaults import said_of_choices
 
-    if num_groups == 0:
-        return
-    if found := said_of_bare_groups(num_groups, rank=rank, **given(arguments, "common")):
-        print(f"gsnmf: warning: {found} A larger --rank, or --per-group, gives one to each.", file=sys.stderr)
-    if found := said_of_shrinkage(**given(arguments, "prior", "small", "large")):
-        print(f"gsnmf: warning: {found}", file=sys.stderr)
+    chosen = given(arguments, "common", "prior", "small", "large")
+    for said in said_of_choices(num_groups, "--rank, or --per-group", rank=rank, **chosen):
+        print(f"gsnmf: warning: {said}", file=sys.stderr)
 
 
 def read_problem(arguments: argparse.Namespace) -> tuple[Data, Priors, int]:

@@ -14,7 +14,7 @@ from ...model.checks import whole
 from ...model.compressed import is_sparse, require_consistent
 from ...model.data import Data, as_data
 from ...model.indexed import on_host
-from ...model.labels import SEVERAL, check_kinds, unmasked_labels
+from ...model.labels import SEVERAL, check_kinds, plain_labels
 from ...model.labels import is_matrix as is_matrix_of_groups
 from ...model.metadata import Names, require_order
 from ...model.missing import label_fingerprint
@@ -188,7 +188,7 @@ def _of_data(data: Data, order: Order) -> Source:
 def _of_matrix(X: Any, groups: Any, order: Order, labelled: Labelled) -> Source:
     """Return batches of the columns of a matrix, of which only those of a batch are read at a time."""
     F, N = X.shape
-    groups = unmasked_labels(groups)
+    groups = plain_labels(groups)
     if scipy.sparse.issparse(X):
         require_consistent(X)
         X = X.tocsc()
@@ -219,7 +219,7 @@ def read_levels(groups: Any, group_names: Sequence[Any] | None) -> tuple[np.ndar
         groups: as in `as_data`.
         group_names: as in `as_data`.
     """
-    groups = unmasked_labels(groups)
+    groups = plain_labels(groups)
     labels: Any = groups.to_numpy() if hasattr(groups, "to_numpy") else groups
     if not hasattr(labels, "dtype"):
         labels = np.asarray(groups) if is_matrix_of_groups(list(groups)) else _as_sets(groups)

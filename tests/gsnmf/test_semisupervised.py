@@ -19,7 +19,7 @@ from gsnmf.classification.projection import nearest_cosine, nnls
 from gsnmf.classification.restarts import Recipe, draw_seeds
 from gsnmf.inference import cavi
 from gsnmf.model import as_data
-from gsnmf.model.labels import unmasked_labels
+from gsnmf.model.labels import plain_labels
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 QUICK = {"per_class": 2, "max_iter": 30, "random_state": 0}
@@ -155,7 +155,7 @@ def test_known_classes_say_what_minus_one_is():
 
 
 def test_masked_labels_are_unlabelled():
-    y = unmasked_labels(np.ma.masked_array([0, 1, 2, 1], [1, 0, 0, 0]))
+    y = plain_labels(np.ma.masked_array([0, 1, 2, 1], [1, 0, 0, 0]))
     assert y.tolist() == [None, 1, 2, 1]
     X, _, given, _, _ = problem()
     masked = nearest_neighbour(**QUICK).fit(X, np.ma.masked_array(np.where(given < 0, 0, given), given < 0))
